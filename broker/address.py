@@ -88,14 +88,15 @@ def require_free(address: Address) -> None:
 def port_in_use(address: Address) -> UsageError:
     """Return the error, with advice, for a port that another program uses.
 
-    The ports of a broker with TLS are part of the fleet's certificates and tokens, so no option
-    changes them.
+    The ports of a broker with TLS are part of the fleet's credentials and tokens, so they change
+    with the fleet's address.
     """
-    another = "" if address.tls else "choose another with --port, or "
+    another = "change the fleet's address: edgefed broker address --port PORT"
+    another = another if address.tls else "choose another with --port"
     return UsageError(
         f"Port {address.port} on {address.host} is in use by another program.",
         code="broker.port_in_use",
-        hint=f"{another}find the program: ss -ltnp 'sport = :{address.port}'",
+        hint=f"{another}, or find the program: ss -ltnp 'sport = :{address.port}'",
     )
 
 

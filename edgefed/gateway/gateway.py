@@ -177,6 +177,7 @@ class Gateway:
                 topics.every_down(self._name),
                 topics.gateway(self._name),
             ),
+            option="--upstream",
         )
 
     # -- life ---------------------------------------------------------------------------------
@@ -340,6 +341,7 @@ class Gateway:
         """Tell the site of the run upstream; while its coordinator is away nothing changes."""
         if state.status != "online" or not state.run:
             return
+        self._site.dispatcher.flush()  # to gateways of this site
         self._site.announcements.change(
             run=state.run,
             run_status=state.run_status,

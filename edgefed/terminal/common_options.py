@@ -7,9 +7,10 @@ line wins, because the program is parsed before the group and the group before t
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -65,6 +66,16 @@ class CommonOptions:
         flags = [name for name, value in typed.items() if value is True]
         values = {name: str(value) for name, value in typed.items() if value and value is not True}
         return (*(word for pair in values.items() for word in pair), *flags)
+
+    def command(self, words: str, **changed: Any) -> str:
+        """Return a command of ``edgefed`` for the state folder and the fleet of this one.
+
+        Args:
+            words: of the command.
+            changed: other values of common options.
+        """
+        kept = replace(self, json=False, quiet=False, verbose=False, no_color=False, **changed)
+        return " ".join(("edgefed", *map(shlex.quote, kept.words()), words))
 
     def answer(
         self,

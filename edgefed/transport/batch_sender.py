@@ -28,6 +28,7 @@ class BatchSender:
         self._publish = publish
         self._waiting: dict[str, list[tuple[str, Message]]] = {}
         self._changed = threading.Condition()
+        self._sending = threading.Lock()
         self._closing = False
         self._thread: threading.Thread | None = None
 
@@ -39,6 +40,15 @@ class BatchSender:
                 self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
                 self._thread.start()
             self._changed.notify()
+
+    def flush(self) -> None:
+        """Send the waiting messages now, before anything that the caller sends next."""
+        with self._sending:
+            with self._changed:
+                waiting, self._waiting = self._waiting, {}
+            # Without the lock, so that others can queue messages meanwhile
+            for gateway, messages in waiting.items():
+                self._send(gateway, without_old_states(messages))
 
     def stop(self) -> None:
         """Send the waiting messages, and end the thread."""
@@ -58,10 +68,7 @@ class BatchSender:
                     return
                 if not self._closing:
                     self._changed.wait_for(lambda: self._closing, GATHER)
-                waiting, self._waiting = self._waiting, {}
-            # Without the lock, so that others can queue messages meanwhile
-            for gateway, messages in waiting.items():
-                self._send(gateway, without_old_states(messages))
+            self.flush()
 
     def _send(self, gateway: str, messages: Iterable[tuple[str, Message]]) -> None:
         try:

@@ -7,6 +7,7 @@ they are busy. With thousands of small messages this costs more than their handl
 
 from __future__ import annotations
 
+import ssl
 import threading
 from typing import Any
 
@@ -24,12 +25,17 @@ _JOINED = (MessageType.PUBLISH, MessageType.PUBACK)
 
 
 class BufferedClient(paho.Client):
-    """A client whose network thread reads and writes several packets with one system call."""
+    """A client whose network thread reads and writes several packets with one system call.
+
+    Attributes:
+        revoked: whether the broker has ended a connection because our certificate is revoked.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._ahead = memoryview(b"")
         self._ahead_of: object = None
+        self.revoked = False
 
     def loop_read(self, max_packets: int = 1) -> MQTTErrorCode:
         """Handle the packets that have been read from the socket, and write the answers."""
@@ -50,7 +56,11 @@ class BufferedClient(paho.Client):
             # Bytes of an earlier connection are not continued by this one
             self._ahead, self._ahead_of = memoryview(b""), self._sock
         if not self._ahead:
-            self._ahead = memoryview(super()._sock_recv(max(bufsize, READ_BYTES)))
+            try:
+                self._ahead = memoryview(super()._sock_recv(max(bufsize, READ_BYTES)))
+            except ssl.SSLError as error:  # paho only logs it
+                self.revoked |= "CERTIFICATE_REVOKED" in (error.reason or "")
+                raise
         part, self._ahead = self._ahead[:bufsize], self._ahead[bufsize:]
         return bytes(part)
 

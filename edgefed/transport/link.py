@@ -24,9 +24,17 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edgefed.config.fleet.broker_errors import NO_ADDRESS, denied, refused, silent, unreachable
+from edgefed.config.fleet.broker_errors import (
+    BROKER,
+    NO_ADDRESS,
+    denied,
+    refused,
+    revoked,
+    silent,
+    unreachable,
+)
 from edgefed.config.values.address import Address
-from edgefed.errors import EdgeFedError, UnreachableError, WireError
+from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError, WireError
 from edgefed.process.clock import Clock, SystemClock
 from edgefed.transport.buffered_client import BufferedClient
 from edgefed.trust.credentials import Credentials
@@ -99,6 +107,7 @@ class Link:
         subscriptions: filters to (re)subscribe on every connection.
         jitter: random numbers for reconnect delays.
         clock: measures the time without acknowledgements; None for the system's.
+        option: of the command line that names the broker; advice has it.
     """
 
     def __init__(
@@ -111,8 +120,10 @@ class Link:
         subscriptions: tuple[str, ...] = (),
         jitter: random.Random | None = None,
         clock: Clock | None = None,
+        option: str = BROKER,
     ) -> None:
         self.address = address
+        self._option = option
         credentials = address.credentials
         self.signer = None if credentials is None else Signer(credentials)
         self.connections = 0
@@ -138,7 +149,7 @@ class Link:
         self._client = self._make_client(client_id, jitter or random.Random())
         self._set_will()
 
-    def _make_client(self, client_id: str, jitter: random.Random) -> paho.Client:
+    def _make_client(self, client_id: str, jitter: random.Random) -> BufferedClient:
         client = BufferedClient(
             CallbackAPIVersion.VERSION2,
             client_id=CLIENT_ID_PREFIX + client_id,
@@ -179,7 +190,8 @@ class Link:
 
         Raises:
             UnreachableError: there is no answer within ``timeout`` seconds.
-            NotAllowedError: the broker requires a login, or another one.
+            NotAllowedError: the broker requires a login, or another one, or our certificate is
+                revoked.
         """
         self._client.connect_timeout = timeout
         self._asked = True
@@ -195,8 +207,8 @@ class Link:
             why = self._refused
             self.stop()
             if why:
-                raise refused(self.address, why)
-            raise silent(self.address, f"within {timeout:.0f} s")
+                raise refused(self.address, why, self._option)
+            raise self._silent(f"within {timeout:.0f} s")
 
     def renew(self, credentials: Credentials) -> None:
         """Sign with other credentials from now on, and connect again with them.
@@ -222,7 +234,11 @@ class Link:
 
     def unreachable(self, reason: str) -> UnreachableError:
         """Return the error for a broker that does not answer."""
-        return unreachable(self.address, reason)
+        return unreachable(self.address, reason, self._option)
+
+    def _silent(self, when: str) -> UnreachableError | NotAllowedError:
+        """Return the error for a connection without an answer; the broker may have said why."""
+        return revoked(self.address) if self._client.revoked else silent(self.address, when)
 
     def stop(self, timeout: float = 3.0) -> None:
         """Send pending chunks, disconnect, and end the thread."""
@@ -385,9 +401,9 @@ class Link:
         if reason.is_failure:
             self._refused = str(reason).lower()
             self._answered.set()
-            self._complain(refused(self.address, self._refused))
+            self._complain(refused(self.address, self._refused, self._option))
             return
-        self._refused = self._complained = ""
+        self._refused, self._complained, self._client.revoked = "", "", False
         with self._lock:
             # Answers of the earlier connection do not come any more
             self._pending.clear()
@@ -401,7 +417,7 @@ class Link:
         del client, data
         self._refused = ""
         reason = _reason(sys.exc_info()[1])  # paho calls from where it caught it
-        self._complain(unreachable(self.address, reason))
+        self._complain(self.unreachable(reason))
 
     def _complain(self, error: EdgeFedError) -> None:
         """Log why there is no connection, once an outage; ``start_now`` raises it instead."""
@@ -419,7 +435,7 @@ class Link:
         if was_up and not self._closing:
             self._deliver(LinkDown(str(reason)))
         elif not was_up and not self._refused:  # such as a revoked certificate, or TLS there
-            self._complain(silent(self.address, "before it was ended"))
+            self._complain(self._silent("before it was ended"))
 
     def _on_message(self, client: paho.Client, data: Any, message: paho.MQTTMessage) -> None:
         del client, data

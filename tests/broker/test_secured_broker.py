@@ -23,6 +23,7 @@ from broker.secured_broker import (
 )
 from broker.secured_configuration import ENROLMENT_OPEN_FILES
 from edgefed.errors import UnreachableError, UsageError
+from edgefed.transport.link import Link
 from edgefed.wire.topics import Topics
 from tests.broker.clients import is_gone, until
 from tests.broker.test_secured_configuration import is_refused
@@ -135,8 +136,25 @@ def test_a_busy_port_is_named(fleet: TlsFleet, tmp_path: Path, offset: int) -> N
         with pytest.raises(UsageError, match=f"Port {fleet.port + offset} ") as caught:
             SecuredBrokers(fleet.address, tmp_path, fleet.files, print)
     assert caught.value.code == "broker.port_in_use"
-    assert "ss -ltnp" in caught.value.hint and "--port" not in caught.value.hint
+    assert "ss -ltnp" in caught.value.hint
+    assert "edgefed broker address --port PORT" in caught.value.hint
     assert port_is_free(fleet.address)
+
+
+@pytest.mark.mosquitto
+def test_a_party_whose_certificate_is_revoked_says_so_once(
+    fleet: TlsFleet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = fleet.parties["cam-2"]
+    fleet.remove("cam-2")
+    with supervised(fleet, tmp_path):
+        link = Link(replace(fleet.address, credentials=gone), "gone", lambda arrival: None)
+        link.start()
+        try:
+            assert until(lambda: "[broker.revoked]" in caplog.text)
+        finally:
+            link.stop()
+    assert f"The certificate of cam-2 is revoked, says the broker at {fleet.address}" in caplog.text
 
 
 def test_a_machine_without_mosquitto_is_told_so(

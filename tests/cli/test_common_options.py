@@ -61,6 +61,13 @@ def test_options_are_typed_again_as_they_were() -> None:
     ).words() == (*words, *flags, "--no-color")  # fmt: skip
 
 
+def test_a_next_step_works_as_it_is_printed() -> None:
+    typed = CommonOptions(state=Path("my state"), fleet="plant", quiet=True, broker="mqtts://hub")
+    assert typed.command("init --host H", fleet="hall-2", broker=None) == (
+        "edgefed --fleet hall-2 --state 'my state' init --host H"
+    )
+
+
 def test_what_one_command_was_told_is_forgotten_by_the_next() -> None:
     assert edgefed("config", "show", "--fleet", "lab", "--json").json["settings"]["fleet"]["value"]
     shown = edgefed("config", "show", "--json").json["settings"]["fleet"]

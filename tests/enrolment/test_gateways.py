@@ -45,12 +45,17 @@ def test_a_gateway_is_invited_with_limits_and_removed(
 
     with running_hub(tmp_path) as hub:
         invite = ("gateway", "invite", "gw-2", "--devices", "2", "--samples", "100")
-        token = hub.edgefed(*invite)[1].strip()
+        _, out, said = hub.edgefed(*invite)
+        assert said.startswith("for gateway gw-2, with 2 devices and 100 samples at most; once")
+        token = out.strip()
         code, _, said = run_module(
             "device_agent.commands.cli", "--state", str(tmp_path / "other"), "enroll", token
         )
         assert code == 4 and "edgefed gateway enroll" in said
-        assert edgefed("gateway", "enroll", token)[:2] == (0, f"gateway gw-2 of fleet {FLEET}\n")
+        code, out, said = edgefed("gateway", "enroll", token)
+        assert (code, out) == (0, f"gateway gw-2 of fleet {FLEET}\n")
+        step = f"gateway run --upstream-fleet {FLEET} --name gw-2"
+        assert f"edgefed --fleet hall-2 --state {tmp_path / 'machine'} {step}\n" in said
 
         code, _, said = edgefed("gateway", "run", "--upstream-fleet", "hall-2", "--name", "gw-2")
         assert code == 2 and "gateway.fleet" in said
@@ -73,7 +78,7 @@ def test_a_gateway_is_invited_with_limits_and_removed(
         site.start_now(PATIENCE)
 
         for name, samples in (("cam-1", 40), ("cam-2", 61), ("cam-3", 60)):
-            wait_until(lambda: "connected to fleet" in log.read_text(), "the gateway")
+            wait_until(lambda: log.read_text().count(" INFO connected to ") == 2, "the gateway")
             device(site, name, samples)
             wait_until(lambda: f"device {name} joined" in log.read_text(), name)  # noqa: B023
         wait_until(lambda: shown(hub)["devices"] == 2, "two devices")
@@ -105,6 +110,7 @@ def test_a_gateway_is_invited_with_limits_and_removed(
             (("gateway", "remove", "cam-9"), "edgefed gateway list"),
             (("device", "remove", "cam-1"), "edgefed --fleet SITE device remove cam-1"),
             (("device", "invite", "gw-2"), "edgefed gateway remove gw-2"),
+            (("device", "invite", "cam-1"), "Device cam-1 is at the site of gateway gw-2"),
         ):
             code, _, said = hub.edgefed(*words, *(["--yes"] if words[1] == "remove" else []))
             assert code in (4, 5) and reason in said

@@ -382,6 +382,9 @@ def test_another_run_begins_with_empty_curves_and_keeps_the_devices() -> None:
     row = happens("scored", run="r-1", round=1, accuracy=0.5, sent=5, received=6)
     snapshot = folded(row, happens("device", device="a"), start=begun())
     assert (len(snapshot.rounds), snapshot.sent, snapshot.received) == (1, 5, 6)
+    end = happens("run", run="r-1", status="finished", sent=7, received=9)
+    snapshot = folded(end, start=snapshot)
+    assert (snapshot.sent, snapshot.received) == (7, 9), "with what crossed between rounds"
     snapshot = folded(happens("run", run="r-2", status="waiting"), start=snapshot)
     assert snapshot.run is not None
     assert (snapshot.run.run, snapshot.run.accuracy) == ("r-2", None)
@@ -587,6 +590,10 @@ REPLY = {"device": "d", "round": 2, "bytes": 2048, "samples": 9, "seconds": 3.0,
         (
             happens("scored", round=3, seconds=0.5, accuracy=None, replies=1, late=0),
             ("✓", "round 3 done in 500 ms: 1 reply"),
+        ),
+        (
+            happens("scored", round=3, seconds=0.5, replies=3, late=1, summed=2),
+            ("✓", "round 3 done in 500 ms: 3 replies, 2 of them in sums of sites, 1 late"),
         ),
         (happens("device", device="d", joined=True, samples=1), ("·", "d  joined, 1 sample")),
         (happens("run", run="r-1", status="running", reason=""), ("·", "r-1 running")),

@@ -104,19 +104,19 @@ class Hub:
 class Device:
     """A device at the site."""
 
-    def __init__(self, address: Address, name: str = "cam-1") -> None:
-        self.name, self.heard = name, list[Message]()
-        filters = (SITE.every_down(name), SITE.coordinator())
+    def __init__(self, address: Address, name: str = "cam-1", site: Topics = SITE) -> None:
+        self.name, self.site, self.heard = name, site, list[Message]()
+        filters = (site.every_down(name), site.coordinator())
         self.link = Link(address, name, self._take, subscriptions=filters)
         self.link.start_now(PATIENCE)
         wait_until(lambda: self.of(CoordinatorState) != [], "the site")
         birth = Birth(session=SESSION, status="online", samples=5)
-        self.link.send(SITE.birth(self.name), birth, retain=True)
+        self.link.send(self.site.birth(self.name), birth, retain=True)
         self.progress("idle")
 
     def progress(self, state: str) -> None:
         said = Progress.model_validate({"session": SESSION, "state": state})
-        self.link.send(SITE.progress(self.name), said)
+        self.link.send(self.site.progress(self.name), said)
 
     def send(self, topic: str, message: Message) -> None:
         self.link.send(topic, message)
@@ -125,7 +125,7 @@ class Device:
         return [message for message in self.heard if isinstance(message, kind)]
 
     def _take(self, arrival: Arrival) -> None:
-        parsed = SITE.parse(arrival.topic) if isinstance(arrival, Incoming) else None
+        parsed = self.site.parse(arrival.topic) if isinstance(arrival, Incoming) else None
         if isinstance(arrival, Incoming) and parsed is not None:
             self.heard.append(decode(arrival.payload, parsed.spec.message))
 
@@ -195,14 +195,14 @@ def task(index: int = 0) -> Task:
     )
 
 
-def answer(scene: Scene) -> Reply:
-    """Let the device answer its task with a blob that the gateway pulls."""
-    name = digest(DELTA)
+def answer(scene: Scene, device: Device | None = None) -> Reply:
+    """Let a device answer its task with a blob that the gateway pulls."""
+    name, device = digest(DELTA), device or scene.device
     reply = Reply(
         run="r-1",
         exchange="r-1-0",
         index=0,
-        device="cam-1",
+        device=device.name,
         session=SESSION,
         bases={"weights": digest(WEIGHTS)},
         status="ok",
@@ -210,7 +210,7 @@ def answer(scene: Scene) -> Reply:
         blobs={"delta": BlobRef(digest=name, size=len(DELTA))},
         inline={name: DELTA},
     )
-    scene.device.send(SITE.reply("cam-1"), reply)
+    device.send(device.site.reply(device.name), reply)
     wait_until(lambda: scene.hub.of(Reply) != [], "the reply")
     return reply
 
@@ -491,6 +491,61 @@ def test_devices_are_announced_again_without_a_sign_of_life(scene: Scene) -> Non
     scene.clock.seconds += REPEAT_EVERY
     wait_until(lambda: len(scene.hub.of(Birth)) > births, "the device again")
     assert len(scene.hub.of(Progress)) == states
+
+
+def test_a_gateway_may_be_at_the_site_of_another(scene: Scene, tmp_path: Path) -> None:
+    third, room = Address(LOOPBACK, free_port()), Topics("room")
+    with MosquittoBroker(third, tmp_path / "third"):
+        inner = Gateway(
+            Upstream("hall", "room", scene.device.link.address, tmp_path / "inner"),
+            ServiceSettings(third, "room", tmp_path / "room", gateway="room"),
+            scene.clock,
+        )
+        thread = threading.Thread(target=inner.serve)
+        thread.start()
+        device = Device(third, "cam-2", room)
+        wait_until(lambda: "cam-2" in [name for name, _ in scene.hub.heard], "the device")
+        scene.hub.say(("cam-2", task().model_copy(update={"device": "cam-2"})))
+        wait_until(lambda: device.of(Task) != [], "the task")
+        reply = answer(scene, device)
+        assert scene.hub.of(Reply) == [reply.model_copy(update={"inline": {}})]
+        scene.hub.say(("cam-2", Receipt(exchange="r-1-0", outcome="accepted")))
+        closed = CoordinatorState(
+            session=HUB, owner="hub", status="online", run="r-1", closed_through=0
+        )
+        scene.hub.link.send(UP.coordinator(), closed, retain=True)
+        wait_until(lambda: closed_at(device) != [], "the close")
+        assert [isinstance(m, Receipt) for m in device.heard[: closed_at(device)[0]]][-1]
+        inner.stop()
+        thread.join()
+        device.link.stop()
+
+
+def closed_at(device: Device) -> list[int]:
+    """Return where a device heard that the first exchange is over."""
+    heard = enumerate(device.heard)
+    return [n for n, m in heard if isinstance(m, CoordinatorState) and m.closed_through == 0]
+
+
+def test_an_outage_upstream_names_the_option_of_that_broker_and_the_end_a_gateway(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    up, down = (Address(LOOPBACK, free_port()) for _ in range(2))
+    with MosquittoBroker(down, tmp_path / "down"):
+        gateway = Gateway(
+            Upstream("plant", "gw", up, tmp_path / "gateway"),
+            ServiceSettings(down, "hall", tmp_path / "site", gateway="gw"),
+            HandClock(),
+        )
+        thread = threading.Thread(target=gateway.serve)
+        thread.start()
+        wait_until(lambda: f"No MQTT broker at {up}" in caplog.text, "the outage")
+        caplog.set_level("INFO")
+        gateway.stop()
+        thread.join()
+    assert "the gateway stopped" in caplog.text
+    assert "or check --upstream mqtt://HOST:PORT" in caplog.text
+    assert "--broker" not in caplog.text
 
 
 def test_of_two_gateways_of_one_name_the_older_one_ends(scene: Scene) -> None:

@@ -106,6 +106,8 @@ def test_rounds_of_summed_sites_end_in_the_flat_bits(tmp_path: Path, name: str) 
     assert digest == expected
     assert choices == {"always"}
     assert sorted(verdicts) == sorted([(device, "accepted", "") for device in SITES] * 3)
+    assert {row["summed"] for row in rows} == {sum(map(bool, SITES.values()))}
+    assert not any("summed" in row for row in flat_rows)
     same = ("train_loss", "replies", "late")
     assert [[row[key] for key in same] for row in rows] == [
         [row[key] for key in same] for row in flat_rows

@@ -54,8 +54,11 @@ def test_each_gateway_gets_its_messages_and_the_last_ones_at_the_end() -> None:
     sender.put("gw-b", "cam-2", BIRTH)
     wait_until(lambda: len(published) >= 2, "the first batches")
     sender.put("gw-a", "cam-3", BIRTH)
+    sender.flush()
+    assert published[-1] == ("gw-a", ["cam-3"])
+    sender.put("gw-a", "cam-4", BIRTH)
     sender.stop()
     devices = {"gw-a": list[str](), "gw-b": list[str]()}
     for gateway, names in published:
         devices[gateway] += names
-    assert devices == {"gw-a": ["cam-1", "cam-3"], "gw-b": ["cam-2"]}
+    assert devices == {"gw-a": ["cam-1", "cam-3", "cam-4"], "gw-b": ["cam-2"]}

@@ -58,7 +58,7 @@ def coordinator(
         service.serve()
         if signals.number == signal.SIGINT:
             raise InterruptedRunError(
-                "Interrupted; the state is on disk.", hint="edgefed coordinator resumes it"
+                "Interrupted; the state is on disk.", hint="the same command resumes"
             )
 
 

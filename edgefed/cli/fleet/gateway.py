@@ -90,7 +90,7 @@ def run(
             )
         gateway.serve()
         if signals.number == signal.SIGINT:
-            raise InterruptedRunError("Interrupted.", hint="edgefed gateway run resumes")
+            raise InterruptedRunError("Interrupted.", hint="the same command resumes")
 
 
 def _upstream(settings: Settings, fleet: str, name: str, broker: str) -> Upstream:
@@ -167,11 +167,12 @@ def enroll(
         json_out(answer)
     elif not options.quiet:
         data("gateway {name} of fleet {fleet}".format(**answer))
-        talk(
-            "next, for a new site: edgefed --fleet SITE init, and edgefed --fleet SITE broker up\n"
-            f"then: edgefed --fleet SITE gateway run --upstream-fleet {answer['fleet']}"
-            f" --name {answer['name']}"
+        run = f"gateway run --upstream-fleet {answer['fleet']} --name {answer['name']}"
+        site = "SITE" if options.fleet in (None, answer["fleet"]) else options.fleet
+        init, up, run = (
+            options.command(words, fleet=site, broker=None) for words in ("init", "broker up", run)
         )
+        talk(f"next, for a new site: {init}\n  {up}\n  {run}")
 
 
 @app.command(
@@ -187,7 +188,7 @@ def list_(context: typer.Context) -> None:
     options.answer(
         rows,
         columns([head, *(tuple(_of_most(row, key) for key in keys) for row in rows)]),
-        empty="no gateway yet; invite one: edgefed gateway invite NAME",
+        empty=f"no gateway yet; invite one: {options.command('gateway invite NAME')}",
     )
 
 

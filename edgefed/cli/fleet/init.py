@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -172,14 +173,42 @@ def _tell(options: Globals, authority: Authority, trust: Path) -> None:
         "folder": str(trust),
     }
     options.answer(answer, columns([(name, str(value)) for name, value in answer.items()]))
-    fleet = "" if authority.fleet == "default" else f" --fleet {authority.fleet}"
-    options.note(f"next, each in a terminal or as a service:\n  edgefed{fleet} broker up")
-    options.note(f"  edgefed{fleet} coordinator")
-    options.note(f"then for each device:\n  edgefed{fleet} device invite NAME")
+    fleet = None if authority.fleet == "default" else authority.fleet
+    up, coordinator, invite, move = (
+        options.command(words, fleet=fleet)
+        for words in (
+            "broker up",
+            "coordinator",
+            "device invite NAME",
+            "broker address --port PORT",
+        )
+    )
+    options.note(f"next, each in a terminal or as a service:\n  {up}\n  {coordinator}")
+    options.note(f"then for each device:\n  {invite}")
+    taken = _taken(authority.broker)
+    if taken:
+        options.note(f"! {taken} To choose others: {move}")
     if authority.hosts == ALWAYS:
         options.note(
             "! only this machine can reach the broker; for others, name its address with --host"
         )
+
+
+def _taken(broker: str) -> str:
+    """Return why this machine cannot listen on a port of the fleet's broker; or an empty text."""
+    from broker.address import require_free
+    from edgefed.cli.programs.secured_broker import EVERYWHERE
+    from edgefed.config.values.address import parse_address
+    from edgefed.errors import UsageError
+
+    own = parse_address(broker)
+    own = own if own.is_loopback else replace(own, host=EVERYWHERE)
+    try:
+        for listener in (own, own.for_enrolment(), own.for_commands()):
+            require_free(listener)
+    except UsageError as error:
+        return error.message
+    return ""
 
 
 def _host(text: str) -> str:

@@ -11,6 +11,7 @@ from edgefed.cli.common.context import globals_of
 from edgefed.cli.common.help import examples
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import columns, confirm, talk
+from edgefed.terminal.units import counted
 
 if TYPE_CHECKING:
     from edgefed.cli.common.context import Globals
@@ -36,20 +37,24 @@ def invite(
     seconds = _seconds(expires)
     with options.connected() as coordinator:
         answer = coordinator.order("member.invite", role=role, name=name, seconds=seconds, **limits)
+    answer |= limits
     options.answer(answer, answer["token"])
     if qr and not options.json:
         talk(_picture(answer["token"]))
-    options.note(_explanation(answer))
+    options.note(_explanation(answer, options.command("device approve NAME")))
 
 
-def _explanation(answer: dict[str, Any]) -> str:
+def _explanation(answer: dict[str, Any], approve: str) -> str:
     """Return what a token is for."""
     commands = {"device": "edgefed-agent enroll", "gateway": "edgefed gateway enroll"}
     command = commands.get(answer["role"], "edgefed operator enroll")
     whom = (
         f"{answer['role']} {answer['name']}" if answer["name"] else "one device, which names itself"
     )
-    here = "" if answer["name"] else "\n  here, once it waits: edgefed device approve NAME"
+    if "devices" in answer:
+        most = counted(answer["devices"], "device"), counted(answer["samples"], "sample")
+        whom += f", with {' and '.join(most)} at most"
+    here = "" if answer["name"] else f"\n  here, once it waits: {approve}"
     return f"for {whom}; once, until {answer['expires']}\n  there: {command} TOKEN{here}"
 
 
@@ -96,7 +101,7 @@ def listing(options: Globals, roles: tuple[str, ...]) -> None:
     options.answer(
         rows,
         columns([head, *(tuple(str(row[key]) for key in keys) for row in rows)]),
-        empty="nobody yet; invite a device: edgefed device invite NAME",
+        empty=f"nobody yet; invite a device: {options.command('device invite NAME')}",
     )
 
 

@@ -60,7 +60,7 @@ def enroll(
         json_out(answer)
     elif not options.quiet:
         data("{role} {name} of fleet {fleet}".format(**answer))
-        talk(f"next: edgefed --fleet {answer['fleet']} status")
+        talk(f"next: {options.command('status', fleet=answer['fleet'], broker=None)}")
 
 
 @app.command(epilog=examples("edgefed operator address mqtts://hub.example:8883"))

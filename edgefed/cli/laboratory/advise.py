@@ -199,7 +199,7 @@ def race(
         data(f"\n{answer.recommended}: {answer.reason}")
     _say(options, [*_refused(answer), *answer.notes, *filter(None, [answer.record])])
     if not options.quiet and not options.json:
-        talk(f"  start it: edgefed run start {folder / RECIPE}")
+        talk(f"  start it: {options.command(f'run start {folder / RECIPE}')}")
 
 
 @app.command(

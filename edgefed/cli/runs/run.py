@@ -95,7 +95,8 @@ def start(
     if watch_it:
         _follow(options, record["run"], options.json)
     elif not options.quiet and not options.json:
-        talk(f"  follow it: edgefed run watch {record['run']}   or: edgefed ui")
+        watch = options.command(f"run watch {record['run']}")
+        talk(f"  follow it: {watch}   or: {options.command('ui')}")
 
 
 def _tell_too_few(recipe: Recipe, coordinator: CoordinatorClient) -> None:
@@ -126,7 +127,7 @@ def list_(context: typer.Context, local: Local = False) -> None:
             runs = list(coordinator.ask("run.list"))
     head = ("RUN", "STATUS", "ALGORITHM", "ROUND", "ACCURACY", "STARTED", "BYTES", "NAME")
     rows = columns([head, *(_row(run) for run in runs)])
-    options.answer(runs, rows, empty="No run yet. Start one: edgefed run start")
+    options.answer(runs, rows, empty=f"No run yet. Start one: {options.command('run start')}")
 
 
 app.command("ls", hidden=True, json=True)(list_)

@@ -111,8 +111,11 @@ def restore(
         answer = _answer(made, listed, refused, old)
     shown = [(name.replace("_", " "), _words(value)) for name, value in answer.items()]
     options.answer(answer, columns(shown))
-    options.note("next: edgefed broker up, and edgefed coordinator; if the address has changed:")
-    options.note("  edgefed broker address --host NEW_HOST")
+    up, run, move = (
+        options.command(words, fleet=settings.fleet)
+        for words in ("broker up", "coordinator", "broker address --host NEW_HOST")
+    )
+    options.note(f"next: {up}, and {run}; if the address has changed:\n  {move}")
 
 
 def _refuse_while_it_runs(settings: Settings, made: Restoring) -> str:

@@ -5,16 +5,32 @@ from __future__ import annotations
 from edgefed.config.values.address import Address
 from edgefed.errors import NotAllowedError, UnreachableError
 
+BROKER = "--broker"
+"""The option that names the broker of most programs; a gateway has another one for its fleet's."""
 
-def refused(address: Address, reason: str) -> NotAllowedError:
+
+def refused(address: Address, reason: str, option: str = BROKER) -> NotAllowedError:
     """Return the error for a broker that requires a login, or another one."""
+    setting = "EDGEFED_BROKER=" if option == BROKER else f"{option} "
     return NotAllowedError(
         f"The MQTT broker at {address} refused the connection: {reason}.",
         code="broker.refused",
         hint="its access list does not know this certificate: edgefed device list"
         if address.tls
-        else "check user and password: EDGEFED_BROKER=mqtt://USER:PASSWORD@HOST:PORT, "
+        else f"check user and password: {setting}mqtt://USER:PASSWORD@HOST:PORT, "
         "with % written as %25 and @ as %40",
+    )
+
+
+def revoked(address: Address) -> NotAllowedError:
+    """Return the error for a broker that says that this party's certificate is revoked."""
+    own = address.credentials
+    party = f"The certificate of {own.certificate.user}" if own else "This certificate"
+    return NotAllowedError(
+        f"{party} is revoked, says the broker at {address}.",
+        code="broker.revoked",
+        hint="its fleet has removed it; to come back, ask for a token there (edgefed device invite,"
+        " gateway invite or operator invite), and enrol again",
     )
 
 
@@ -32,15 +48,17 @@ NO_ADDRESS = "its name has no address here"
 """Reason why a host cannot be connected to whose name is not resolved."""
 
 
-def unreachable(address: Address, reason: str) -> UnreachableError:
+def unreachable(address: Address, reason: str, option: str = BROKER) -> UnreachableError:
     """Return the error for a broker that does not answer."""
+    there = f"start it on its machine: edgefed broker up; or check {option} {address.scheme}://HOST:PORT"
     return UnreachableError(
         f"No MQTT broker at {address}: {reason}.",
         hint=f"check the name, and name resolution on this machine: getent hosts {address.host}"
         if NO_ADDRESS in reason
-        else "start it on its machine: edgefed broker up; or check --broker mqtts://HOST:PORT, "
-        "where PORT is that of devices, and commands use PORT + 2"
+        else f"{there}, where PORT is that of devices, and commands use PORT + 2"
         if address.tls
+        else there
+        if option != BROKER
         else "start one with: edgefed broker up, or name yours with --broker mqtt://HOST:PORT; if "
         "the fleet has certificates, enrol this machine first (docs/enrolment.md)",
     )

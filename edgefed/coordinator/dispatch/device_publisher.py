@@ -68,6 +68,12 @@ class TaskSender:
         self._publisher.cancel(device, pending.exchange.exchange)
         self.give_next(device)
 
+    def withdraw_all(self, device: str) -> None:
+        """Wait for no answer of a device that can never give one."""
+        for pending in self._exchanges.all():
+            if pending.task(device) is not None:
+                self.withdraw(pending, device)
+
     def drop(self, pending: PendingExchange) -> None:
         """Close an exchange: cancel its tasks and send the devices their next ones."""
         exchange = pending.exchange.exchange

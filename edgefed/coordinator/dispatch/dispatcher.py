@@ -100,7 +100,7 @@ class Dispatcher:
         self._deps = deps
         self._clock = deps.clock
         self._registry = deps.registry
-        self._notes = RateLimitedNotes(deps.journal, deps.clock)
+        self._notes = RateLimitedNotes(deps.journal, deps.clock, deps.party)
         self._batches = BatchSender(self._publish_batch)
         self._publisher = DevicePublisher(
             deps.link, deps.topics, deps.registry.addressed, deps.sites.gateway_of, self._batches
@@ -133,11 +133,9 @@ class Dispatcher:
         self._unheard = UnheardDevices(deps.registry, self._ping)
         self._looks = Buckets(LOOKS, MAX_LOOKS)
         self._overflow = OverflowNotes(lambda: deps.inbox.counts, self._notes)
-        self._next_check = 0.0
+        self._next_check, self._up, self._closing = 0.0, 0, False
         self._full_since: float | None = None
-        self._up = 0
         self._down_since: datetime | None = None
-        self._closing = False
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
 
     # -- life ---------------------------------------------------------------------------------
@@ -214,13 +212,11 @@ class Dispatcher:
                 self._registry.remove(one)
                 self._unheard.forget(one)
                 self._replies.leave(one)
-                self._withdraw_all(one)
+                self._tasks.withdraw_all(one)
 
-    def _withdraw_all(self, device: str) -> None:
-        """Wait for no answer of a device that can never give one."""
-        for pending in self.exchanges.all():
-            if pending.task(device) is not None:
-                self._tasks.withdraw(pending, device)
+    def flush(self) -> None:
+        """Send the messages now that wait for the next batch of a gateway."""
+        self._batches.flush()
 
     def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
         """Send a device the verdict on its reply, which is not read again."""
@@ -259,7 +255,7 @@ class Dispatcher:
                 except EdgeFedError as error:
                     if error.code in DISK_MAY_RETURN:
                         self._wait_for_disk(make_room=error.code == "storage.full")
-                    self._notes.warn("coordinator", error.code, error.message)
+                    self._notes.warn(self._notes.party, error.code, error.message)
                 except Exception:
                     log.exception("error in the dispatcher")
             now = self._clock.monotonic()
@@ -424,7 +420,7 @@ class Dispatcher:
         if state.status == "lost":
             self._deps.on_up()
         else:
-            self._notes.warn("coordinator", "second", "another one is at work in this fleet")
+            self._notes.warn(self._notes.party, "second", "another one is at work in this fleet")
 
     def _take_birth(
         self, device: str, birth: Birth, signer: Certificate | None, arrival: Incoming
@@ -478,7 +474,7 @@ class Dispatcher:
             self._replies.leave(device)
             announced = self._registry.announced(device)
             if announced is not None and announced[1].reason == REMOVED:
-                self._withdraw_all(device)
+                self._tasks.withdraw_all(device)
 
     def _take_farewell(self, device: str) -> None:
         """Take the progress that a device sent before its farewell and that the inbox delayed."""
@@ -577,7 +573,7 @@ class Dispatcher:
             self._join(device, birth, None, live=True)
         else:
             warning = f"{device} cannot join: there are {MAX_DEVICES} devices already"
-            self._notes.warn("coordinator", "devices", warning)
+            self._notes.warn(self._notes.party, "devices", warning)
 
     def _meet_unintroduced(self, arrival: Incoming) -> None:
         """Look for the birth of a device whose signature cannot be verified without it."""

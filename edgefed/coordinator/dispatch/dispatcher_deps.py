@@ -61,6 +61,7 @@ class DispatcherDeps:
         on_heard: called with each message of a device that is a member and has joined; None for
             nothing.
         parts: other parts of this process that have work from time to time, to the second.
+        party: the name of this kind of process in its own words.
     """
 
     link: Link
@@ -87,3 +88,4 @@ class DispatcherDeps:
     updates: AgentReleases | None = None
     on_heard: Callable[[str, Message], None] | None = None
     parts: Sequence[Periodic] = ()
+    party: str = "coordinator"

@@ -233,6 +233,7 @@ class MqttFleet(Fleet):
             if exchange == f"{run}-{index}" and index <= through:
                 self._missed.pop(exchange, None)
         self._dispatcher.forget(run, through)
+        self._dispatcher.flush()  # devices that hear of the close first wait for no verdict
         self._on_closed(run, through)
 
     def traffic(self) -> tuple[int, int]:

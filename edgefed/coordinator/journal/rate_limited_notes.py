@@ -25,9 +25,11 @@ class RateLimitedNotes:
     Args:
         journal: takes the notes.
         clock: for the interval.
+        party: the sender of warnings about this process.
     """
 
-    def __init__(self, journal: EventJournal, clock: Clock) -> None:
+    def __init__(self, journal: EventJournal, clock: Clock, party: str = "coordinator") -> None:
+        self.party = party
         self._journal = journal
         self._clock = clock
         self._warned: dict[tuple[str, str], float] = {}
@@ -94,10 +96,10 @@ class OverflowNotes:
         counts = self._counts()
         if counts.dropped > self._dropped:
             warning = f"messages dropped because they came too fast: {counts.dropped}"
-            if self._notes.warn("coordinator", "inbox", f"{warning}; they are sent again"):
+            if self._notes.warn(self._notes.party, "inbox", f"{warning}; they are sent again"):
                 self._dropped = counts.dropped
         for sender, refused in list(counts.refused.items())[:MOST_NAMED]:
             if refused > self._refused.get(sender, 0):
                 warning = f"messages over the limit of {sender} were not read: {refused}"
-                if self._notes.warn("coordinator", f"flood of {sender}", warning):
+                if self._notes.warn(self._notes.party, f"flood of {sender}", warning):
                     self._refused[sender] = refused

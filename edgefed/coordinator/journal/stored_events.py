@@ -47,7 +47,7 @@ PARSED = 10
 
 BLOCK = 64 * 1024
 
-STOPPED = "the coordinator stopped"
+STOPPED = "the {} stopped"
 KILLED = "killed, or its machine stopped"
 
 _BROKEN = (ValueError, ValidationError, RecursionError)
@@ -62,12 +62,17 @@ class StoredEvents:
     Args:
         folder: the coordinator's state directory.
         clock: for the time of a restart.
+        party: the name of this kind of process in its own words.
+
+    Attributes:
+        stopped: the last note of a process that is stopped.
 
     Raises:
         StorageError: the folder cannot be used.
     """
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, folder: Path, clock: Clock, party: str = "coordinator") -> None:
+        self.stopped, self._party = STOPPED.format(party), party
         self._folder = make_folder(folder / FOLDER)
         self._clock = clock
         self._stopping = threading.Event()
@@ -98,14 +103,14 @@ class StoredEvents:
         newest = self.page(EventFilter(routine=True), limit=1).entries
         if self._alive is not None and newest:
             now, since = self._clock.now(), timestamp(self._alive)
-            stopped = newest[0].text == STOPPED
+            stopped = newest[0].text == self.stopped
             since = newest[0].time if stopped else max(since, newest[0].time)
             away = duration(max(0.0, (now - moment_of(since)).total_seconds()))
             reason = "stopped" if stopped else KILLED
             journal.emit(
                 "note",
                 level="info" if stopped else "warning",
-                text=f"coordinator away for {away}: {reason}",
+                text=f"{self._party} away for {away}: {reason}",
                 since=since,
             )
         self._thread.start()

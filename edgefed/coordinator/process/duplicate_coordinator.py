@@ -32,9 +32,10 @@ def refuse_second_coordinator(address: Address, topics: Topics, owner: str) -> N
     state = retained_state(address, topics)
     if state is not None and state.status == "online" and state.owner != owner:
         raise NotAllowedError(
-            f"Fleet {topics.fleet} already has a coordinator (session {state.session[:8]}).",
+            f"Fleet {topics.fleet} already has a coordinator or gateway"
+            f" (session {state.session[:8]}).",
             code="coordinator.taken",
-            hint="stop that coordinator, or choose another fleet with --fleet",
+            hint="stop that one, or choose another fleet with --fleet",
         )
 
 

@@ -24,6 +24,9 @@ MAX_USERS = 10_000
 """Most parties whose keys one order replaces."""
 
 
+_ANOTHER = "choose another name; to move the device, {}, then here: edgefed device forget"
+
+
 class _Invite(Arguments):
     role: Literal["device", "gateway", "operator", "viewer"] = "device"
     name: str = ""
@@ -78,6 +81,8 @@ class _Orders:
     def invite(self, arguments: _Invite) -> dict[str, Any]:
         if arguments.role != "device" and not arguments.name:
             raise NotAllowedError(f"The {arguments.role} needs a name.", code="trust.name")
+        if arguments.role in REMOTE:
+            self._refuse_at_site(arguments.name, _ANOTHER)
         membership = self._membership()
         limits = SiteLimits("", arguments.devices, arguments.samples)
         token, expires = membership.invite(
@@ -93,6 +98,7 @@ class _Orders:
         }
 
     def approve(self, arguments: _Name) -> dict[str, Any]:
+        self._refuse_at_site(arguments.name, _ANOTHER)
         made = self._membership().approve(arguments.name)
         return {
             "name": made.name,
@@ -106,13 +112,7 @@ class _Orders:
 
     def remove(self, arguments: _User) -> dict[str, Any]:
         members, user = self._known(), arguments.user
-        gateway = self._site_of(user)
-        if gateway:
-            raise NotAllowedError(
-                f"Device {user} is at the site of gateway {gateway}.",
-                code="site.device",
-                hint=f"on the machine of that gateway: edgefed --fleet SITE device remove {user}",
-            )
+        self._refuse_at_site(user, "{}")
         known = members.membership.parties.party(user)
         if known is not None and arguments.role not in ("", known.role):
             group = known.role if known.role in REMOTE else "operator"
@@ -126,6 +126,17 @@ class _Orders:
 
     def rotate(self, arguments: _Users) -> list[Rotated]:
         return self._known().rotation.rotate(arguments.users)
+
+    def _refuse_at_site(self, name: str, hint: str) -> None:
+        """Refuse an order about a device of a site; ``hint`` gets the command that removes it."""
+        gateway = self._site_of(name)
+        if gateway:
+            remove = f"on the machine of that gateway: edgefed --fleet SITE device remove {name}"
+            raise NotAllowedError(
+                f"Device {name} is at the site of gateway {gateway}.",
+                code="site.device",
+                hint=hint.format(remove),
+            )
 
     def _membership(self) -> Membership:
         return self._known().membership

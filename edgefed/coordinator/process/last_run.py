@@ -46,10 +46,16 @@ def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
                 for confusion in store.confusions(record.run)
             ),
             **_reports(store.run_folder(record.run)),
-            "sent": sum(row["sent"] for row in rows),
-            "received": sum(row["received"] for row in rows),
+            **_bytes(record, rows),
         }
     )
+
+
+def _bytes(record: RunRecord, rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Return the bytes of a run: of the rounds so far, or all of them once it has ended."""
+    if record.status not in UNFINISHED:
+        return {"sent": record.bytes_down, "received": record.bytes_up}
+    return {name: sum(row[name] for row in rows) for name in ("sent", "received")}
 
 
 def _round_views(

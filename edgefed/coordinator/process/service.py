@@ -34,7 +34,7 @@ from edgefed.coordinator.dispatch.mqtt_fleet import MqttFleet
 from edgefed.coordinator.exchanges.relayed_blobs import open_blobs
 from edgefed.coordinator.journal.announcements import Announcements
 from edgefed.coordinator.journal.event_journal import EventJournal, EventLog
-from edgefed.coordinator.journal.stored_events import STOPPED, StoredEvents
+from edgefed.coordinator.journal.stored_events import StoredEvents
 from edgefed.coordinator.members.enrolment_server import EnrolmentServer
 from edgefed.coordinator.members.membership import Membership, member_verifier, open_membership
 from edgefed.coordinator.members.membership_messages import MembershipMessages
@@ -125,9 +125,10 @@ class Service:
         self._topics, self._session = Topics(settings.fleet), secrets.token_hex(8)
         self._lock, self._owner = self._take_folder()
         self._store = Store(settings.folder)
+        self._events = StoredEvents(settings.folder, clock, settings.party)
         self.cache, self._relays = open_blobs(settings.folder, stored=self._store.relays())
         self.journal = EventJournal(settings.fleet, clock)
-        self._known, self._events = KnownDevices(self._store), StoredEvents(settings.folder, clock)
+        self._known = KnownDevices(self._store)
         self.journal.begin_with(self._state_on_disk)
         self._trust, self._pauses = TrustScores(settings.folder), DevicePauses(settings.folder)
         self._membership = open_membership(settings.membership, clock)
@@ -164,9 +165,7 @@ class Service:
 
     def _take_folder(self) -> tuple[FolderLock, str]:
         """Return the lock of the state folder, and the owner that it names."""
-        lock = FolderLock(
-            self._settings.folder, "a gateway" if self._settings.gateway else "a coordinator"
-        )
+        lock = FolderLock(self._settings.folder, f"a {self._settings.party}")
         owner = owner_of(self._settings.folder)
         try:
             refuse_second_coordinator(self._settings.address, self._topics, owner)
@@ -308,6 +307,7 @@ class Service:
                 updates=self._releases,
                 on_heard=self._on_heard,
                 parts=(self._manager, self._presence, self._rollouts, self._releases),
+                party=self._settings.party,
             )
         )
 
@@ -375,7 +375,7 @@ class Service:
         self._presence.save()
         if self._members is not None:
             self._members.stop()
-        self.journal.emit("note", text=STOPPED)
+        self.journal.emit("note", text=self._events.stopped)
         self._link.stop()
         self.journal.close()
         self._events.close()

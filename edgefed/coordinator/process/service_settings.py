@@ -39,6 +39,11 @@ class ServiceSettings:
     gateway: str = ""
     alerts: AlertSettings = field(default_factory=AlertSettings)
 
+    @property
+    def party(self) -> str:
+        """Return the name of this kind of process in its own words."""
+        return "gateway" if self.gateway else "coordinator"
+
 
 def owner_of(folder: Path) -> str:
     """Return the id of a state directory, made once."""

@@ -213,6 +213,7 @@ class ReplyCollector:
             return []
         for part in delivered.parts:
             self._accept(part)
+        self.stats.summed += len(delivered.parts)
         return answers
 
     def merging(

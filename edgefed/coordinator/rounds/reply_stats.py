@@ -30,6 +30,7 @@ class ReplyStats:
         answers: measurements of the merged answers, by device; not written down here.
         slowest, slowest_seconds: the device whose merged answer took longest, and how long.
         joules: energy that the devices took for the merged answers; None if none measured it.
+        summed: answers merged that came in sums of sites.
     """
 
     accepted: int = 0
@@ -42,6 +43,7 @@ class ReplyStats:
     slowest: str = ""
     slowest_seconds: float = 0.0
     joules: float | None = None
+    summed: int = 0
     _loss: float = 0.0
     _samples: int = 0
 
@@ -104,6 +106,7 @@ class ReplyStats:
             "slowest": self.slowest,
             "slowest_seconds": self.slowest_seconds,
             "joules": self.joules,
+            "summed": self.summed,
         }
 
     @classmethod
@@ -115,6 +118,7 @@ class ReplyStats:
             slowest=counts.get("slowest", ""),
             slowest_seconds=counts.get("slowest_seconds", 0.0),
             joules=counts.get("joules"),
+            summed=counts.get("summed", 0),
             _loss=counts.get("loss", 0.0),
             _samples=counts.get("samples", 0),
         )
@@ -128,6 +132,7 @@ class ReplyStats:
         """Add another exchange of the same round."""
         self.accepted += other.accepted
         self.declined += other.declined
+        self.summed += other.summed
         self.devices |= other.devices
         self._slow(other.slowest, other.slowest_seconds)
         self._consume(other.joules)

@@ -126,7 +126,8 @@ class RunRecorder:
             self.warn(f"the end of the run was not written: {error.message}")
             self._store.show_unwritten(self.record)
             self._on_record(self.record)
-        self._tell()
+        # The rows of the rounds lack what crossed between them
+        self._tell(sent=self.record.bytes_down, received=self.record.bytes_up)
 
     def _tell(self, **more: Any) -> None:
         record = self.record
@@ -248,6 +249,7 @@ class RunRecorder:
             "sent": now.bytes_down - began.get("down", now.bytes_down),
             "received": now.bytes_up - began.get("up", now.bytes_up),
             **({} if stats.joules is None else {"joules": stats.joules}),
+            **({"summed": stats.summed} if stats.summed else {}),
             **({REMOVED_TESTERS: gone} if (gone := began.get(REMOVED_TESTERS)) else {}),
             **(dict(zip(LABELS, scores.labels, strict=True)) if any(scores.labels) else {}),
             **{name: _if_finite(value) for name, value in {**measured, **scores.values}.items()},

@@ -39,7 +39,7 @@ A ``reply`` to the question ``evaluate`` that was accepted has the device's ``ac
 question that trains has, where they were measured, ``training_seconds`` for ``trained_samples``,
 each counted once an epoch, ``upload_seconds``, ``download_seconds`` and ``download_bytes``.
 ``joules`` is the energy that the device measured for the task; a ``scored`` has the sum of its
-merged answers, if any has it.
+merged answers, if any has it, and ``summed``, how many of them came in sums of sites, if any did.
 
 ``confusion`` precedes the ``scored`` of a round that was evaluated, once for the coordinator's test
 and once for the devices'.

@@ -64,6 +64,7 @@ NO_SCORES = frozenset(
         "sent",
         "received",
         "joules",
+        "summed",
         REMOVED_TESTERS,
         COMPARED,
         IS_BEST,

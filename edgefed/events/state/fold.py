@@ -244,7 +244,8 @@ def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
         known["round_at"] = time
     if fields.get("status") in _ENDED:
         known = {**known, "ended_at": time, "phase": "done", "waiting": None}
-    return snapshot.model_copy(update={"run": run.model_copy(update=known)})
+    total: dict[str, Any] = {name: fields[name] for name in ("sent", "received") if name in fields}
+    return snapshot.model_copy(update={"run": run.model_copy(update=known), **total})
 
 
 def _previous(snapshot: Snapshot) -> PreviousRunView | None:

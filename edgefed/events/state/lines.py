@@ -75,6 +75,8 @@ def _describe_round(fields: dict[str, Any]) -> str:
     spent = f", epsilon {fields['epsilon']:.3g}" if fields.get("epsilon") is not None else ""
     took = duration(fields.get("seconds", 0.0))
     replies = counted(fields.get("replies", 0), "reply", "replies")
+    if fields.get("summed"):
+        replies += f", {fields['summed']} of them in sums of sites"
     return f"round {fields['round']} done in {took}: {tested}{replies}{late}{spent}"
 
 

@@ -19,7 +19,7 @@ from edgefed.events.base.coordinator_states import REMOVED
 from edgefed.process.clock import SystemClock
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.wire.envelope import decode
-from edgefed.wire.messages import Birth, Message, Progress
+from edgefed.wire.messages import Birth, CoordinatorState, Message, Progress, Receipt
 from edgefed.wire.site_messages import (
     TO_DEVICES,
     GatewayState,
@@ -49,11 +49,12 @@ class FakeGateway:
         self.name, self.session = name, session
         self.asked = 0
         self.heard: list[tuple[str, Message]] = []
+        self.heard_before: dict[int, int] = {}
         self.link = Link(
             broker.address,
             f"gateway-{name}-{session}",
             self._take,
-            subscriptions=(TOPICS.down_site(name),),
+            subscriptions=(TOPICS.down_site(name), TOPICS.coordinator()),
         )
         self.link.start_now(PATIENCE)
         self.announce()
@@ -71,7 +72,12 @@ class FakeGateway:
             self.link.send(TOPICS.up_site(self.name), said)
 
     def _take(self, arrival: Arrival) -> None:
-        if isinstance(arrival, Incoming):
+        if not isinstance(arrival, Incoming):
+            return
+        if arrival.topic == TOPICS.coordinator():
+            through = decode(arrival.payload, CoordinatorState).closed_through
+            self.heard_before[through] = len(self.heard)
+        else:
             batch = decode(arrival.payload, SiteMessages).batch
             self.asked += not batch
             unpacked = unpack_batch(batch, *TO_DEVICES)
@@ -135,6 +141,20 @@ def test_a_gateway_speaks_for_its_devices_until_it_is_lost(
         assert there(service) == set()
         first.say(("cam-1", birth()))
         wait_until(lambda: there(service) == {"cam-1"}, "the device")
+
+
+def test_verdicts_come_before_the_word_that_their_exchange_is_closed(
+    mosquitto: MosquittoBroker, service: Service
+) -> None:
+    with gateway(mosquitto, "gw-a") as one:
+        one.say(("cam-1", birth()))
+        wait_until(lambda: there(service) == {"cam-1"}, "the device")
+        service.announcements.change(run="r-1")
+        service.dispatcher.send_receipt("cam-1", "r-1-0", "accepted", "")
+        service.fleet.closed("r-1", 0)
+        wait_until(lambda: 0 in one.heard_before, "the close")
+        (verdict,) = one.heard[: one.heard_before[0]]
+        assert verdict == ("cam-1", Receipt(exchange="r-1-0", outcome="accepted"))
 
 
 def test_a_gateway_that_restarts_has_lost_its_devices_before(

@@ -11,7 +11,7 @@ import pytest
 
 from edgefed.coordinator.journal import stored_events
 from edgefed.coordinator.journal.event_journal import EventJournal
-from edgefed.coordinator.journal.stored_events import FOLDER, KILLED, STOPPED, StoredEvents
+from edgefed.coordinator.journal.stored_events import FOLDER, KILLED, StoredEvents
 from edgefed.events.base.event_entries import EventEntry, EventFilter
 from edgefed.events.history.recording import Recording
 from edgefed.process.clock import timestamp
@@ -23,13 +23,13 @@ ALL = EventFilter(routine=True)
 class Log:
     """A coordinator's log and journal, which can end and begin again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, party: str = "coordinator") -> None:
         self.folder = folder
         self.clock = FakeClock()
-        self.begin()
+        self.begin(party)
 
-    def begin(self) -> None:
-        self.events = StoredEvents(self.folder, self.clock)
+    def begin(self, party: str = "coordinator") -> None:
+        self.events = StoredEvents(self.folder, self.clock, party)
         self.journal = EventJournal("tests", self.clock)
         self.events.begin(self.journal)
 
@@ -44,7 +44,7 @@ class Log:
     def end(self, *, at: float | None = None, stopped: bool = False) -> None:
         """End; the last sign of life is ``at`` seconds after the beginning."""
         if stopped:
-            self.journal.emit("note", text=STOPPED)
+            self.journal.emit("note", text=self.events.stopped)
         self.journal.close()
         self.events.close()
         alive = (NOW + timedelta(seconds=self.clock.seconds if at is None else at)).timestamp()
@@ -184,13 +184,17 @@ def test_an_event_after_the_last_sign_of_life_is_one(log: Log) -> None:
     assert whole(log.events, ALL)[0].since == timestamp(NOW + timedelta(seconds=1))
 
 
-def test_a_coordinator_that_was_stopped_says_so(log: Log) -> None:
+@pytest.mark.parametrize("party", ["coordinator", "gateway"])
+def test_a_coordinator_or_gateway_that_was_stopped_says_so(party: str, tmp_path: Path) -> None:
+    log = Log(tmp_path, party)
     log.note("at work")
     log.end(at=50.0, stopped=True)
     log.clock.seconds = 61.0
-    log.begin()
-    outage = whole(log.events, ALL)[0]
-    assert outage.text == "coordinator away for 60 s: stopped"
+    log.begin(party)
+    outage, stopped = whole(log.events, ALL)[:2]
+    log.end()
+    assert stopped.text == f"the {party} stopped"
+    assert outage.text == f"{party} away for 60 s: stopped"
     assert outage.since == timestamp(NOW + timedelta(seconds=1))
     assert (outage.word, outage.problem) == ("outage", False)
 

@@ -32,6 +32,7 @@ def test_it_is_what_the_events_had_made_of_it(tmp_path: Path) -> None:
     told: list[Snapshot] = [FIRST]
     world.engine(listener=lambda event: told.append(plain_fold(told[-1], event))).run()
     before, after = told[-1], with_last_run(FIRST, world.store())
+    record = world.store().run(world.run)
     world.close()
     assert before.run is not None
     assert after.run is not None
@@ -44,6 +45,7 @@ def test_it_is_what_the_events_had_made_of_it(tmp_path: Path) -> None:
     )
     assert after.rounds == before.rounds
     assert (after.sent, after.received) == (before.sent, before.received)
+    assert (after.sent, after.received) == (record.bytes_down, record.bytes_up)
     assert after.sent > 0
 
 
