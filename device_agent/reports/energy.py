@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from edgefed.process.clock import Clock
 
+LOOK_AGAIN = 60.0
+"""Seconds after which a sensor is looked for again where there was none."""
+
 
 class EnergyMeter:
     """Integrates the board's draw over the work of one task after another, without pauses.
@@ -22,13 +25,18 @@ class EnergyMeter:
         self._clock = clock
         self._joules: float | None = None
         self._last: tuple[float, float] | None = None
+        self._look_at = clock.monotonic()
 
     def begin(self) -> None:
         """Begin with another task; without a sensor nothing is measured until the next one."""
         self._joules, self._last = None, None
-        watts = self._power()
-        if watts is not None:
-            self._joules, self._last = 0.0, (self._clock.monotonic(), watts)
+        if self._clock.monotonic() < self._look_at:
+            return
+        watts, now = self._power(), self._clock.monotonic()
+        if watts is None:
+            self._look_at = now + LOOK_AGAIN
+        else:
+            self._joules, self._last = 0.0, (now, watts)
 
     def read(self) -> None:
         """Read the draw while the task is at work; after a pause, this is where it goes on."""

@@ -253,17 +253,16 @@ def check_in_place(path: Path) -> None:
         StorageError: ``storage.moved``.
     """
     for lock, file in tuple(_held.items()):
-        if path.absolute().is_relative_to(lock.parent):
-            try:
-                there = os.path.samestat(lock.stat(), os.fstat(file.fileno()))
-            except OSError:
-                there = False
-            if not there:
-                raise StorageError(
-                    f"{lock.parent} was moved or deleted while a program uses it.",
-                    code="storage.moved",
-                    hint="move it back, and the program goes on; if it is gone, start it again",
-                )
+        try:
+            there = os.path.samestat(lock.stat(), os.fstat(file.fileno()))
+        except OSError:
+            there = False
+        if not there and path.absolute().is_relative_to(lock.parent):
+            raise StorageError(
+                f"{lock.parent} was moved or deleted while a program uses it.",
+                code="storage.moved",
+                hint="move it back, and the program goes on; if it is gone, start it again",
+            )
 
 
 def takes_writes(path: Path) -> bool:

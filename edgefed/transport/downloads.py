@@ -14,6 +14,8 @@ from edgefed.wire.topics import Topics
 class Downloads:
     """Fetches blobs from the coordinator into the cache; owned by one thread.
 
+    None of them waits for the disk: one that a power cut damages is fetched again.
+
     Args:
         link: the connection.
         topics: of the fleet.
@@ -43,7 +45,6 @@ class Downloads:
     def pull(self, blobs: Mapping[str, int], now: float) -> list[str]:
         """Request blobs that are for this device alone; return those whose chunks were all here."""
         for digest, size in blobs.items():
-            # One task needs it, which fetches it again if a power cut damages it.
             self._send(self.intake.fetch("", digest, size, "pull", now, sync=False))
         return [digest for digest in blobs if self.intake.cache.has(digest)]
 
@@ -52,7 +53,7 @@ class Downloads:
         digest, size = self._subscribing.pop(topic_filter, ("", 0))
         if not digest or digest not in wanted:
             return ""
-        self._send(self.intake.fetch("", digest, size, "broadcast", now))
+        self._send(self.intake.fetch("", digest, size, "broadcast", now, sync=False))
         return digest
 
     def take(self, chunk: Chunk, now: float) -> None:

@@ -189,7 +189,7 @@ def total_size(specs: Mapping[str, TensorSpec], max_bytes: int) -> int:
 
 def raw(array: Array) -> memoryview:
     """Return an array's bytes in wire order; no copy if memory has the same order."""
-    dtype = DTYPES[array.dtype.newbyteorder("=").name]
+    dtype = DTYPES[_name_of(array.dtype)]
     return np.asarray(array, dtype=dtype, order="C").reshape(-1).view(np.uint8).data
 
 

@@ -107,7 +107,7 @@ class TaskInputs:
             self._pinned.append(digest)
 
     def _keep(self, data: bytes) -> None:
-        self.cache.put(data)
+        self.cache.put(data, sync=False)  # made again if a power cut damages it
 
     def _get(self, digest: str) -> bytes:
         data = self.cache.get(digest)

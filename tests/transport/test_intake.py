@@ -6,17 +6,21 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.transport.blob_intake import Ask, BlobIntake
+from edgefed.transport.downloads import Downloads
+from edgefed.transport.link import Link
 from edgefed.wire.blobs import BlobCache, chunk, chunk_count
 from edgefed.wire.chunk_staging import Staging
 from edgefed.wire.limits import CHUNK_BYTES
 from edgefed.wire.messages import Chunk, Need
 from edgefed.wire.tensors import digest
+from edgefed.wire.topics import Topics
 
 DATA = random.Random(3).randbytes(11 * CHUNK_BYTES + 77)
 NAME = digest(DATA)
@@ -69,6 +73,33 @@ def test_the_disk_is_waited_for_unless_a_blob_can_be_fetched_again(
         need = answer(one, need)
     assert one.cache.get(NAME) == DATA
     assert len(waits) == sync
+
+
+class _NoLink:
+    def subscribe(self, topic_filter: str) -> None:
+        self.filter = topic_filter
+
+    def unsubscribe(self, topic_filter: str) -> None:
+        assert topic_filter == self.filter
+
+
+@pytest.mark.parametrize("way", ["broadcast", "pull"])
+def test_a_download_does_not_wait_for_the_disk(
+    way: str, intake: MakeIntake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, asked, waits = _NoLink(), list[Need](), list[int]()
+    monkeypatch.setattr(os, "fsync", waits.append)
+    downloads = Downloads(cast("Link", link), Topics("plant"), intake(), asked.append)
+    if way == "pull":
+        assert downloads.pull({NAME: len(DATA)}, 0.0) == []
+        link.filter = Topics("plant").broadcast_chunk(NAME)
+    else:
+        downloads.want({NAME: len(DATA)})
+        assert downloads.subscribed(link.filter, {NAME}, 0.0) == NAME
+    assert asked
+    for number in range(chunk_count(len(DATA))):
+        downloads.take(part(NAME, number, chunk(DATA, number)), 0.0)
+    assert downloads.arrived(NAME) and waits == []
 
 
 def test_a_whole_blob_ends_in_the_cache(intake: MakeIntake, tmp_path: Path) -> None:

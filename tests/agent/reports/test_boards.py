@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.reports.energy import EnergyMeter
+from device_agent.reports.energy import LOOK_AGAIN, EnergyMeter
 from device_agent.reports.telemetry import Sensors, first_line, tegrastats_values
 from edgefed.config.fleet.when_settings import WhenSettings
 
@@ -188,9 +188,10 @@ def test_energy_is_the_draw_over_the_time_without_pauses() -> None:
 
 
 def test_without_a_sensor_no_energy_is_measured() -> None:
-    reads: list[None] = []
-    meter = EnergyMeter(lambda: reads.append(None), Time())  # type: ignore[arg-type]
-    meter.begin()
-    meter.read()
-    assert meter.end() is None
-    assert len(reads) == 1
+    clock, reads = Time(), list[None]()
+    meter = EnergyMeter(lambda: reads.append(None), clock)  # type: ignore[arg-type]
+    for clock.now, looks in ((0.0, 1), (LOOK_AGAIN - 1, 1), (LOOK_AGAIN, 2)):
+        meter.begin()
+        meter.read()
+        assert meter.end() is None
+        assert len(reads) == looks

@@ -14,6 +14,7 @@ from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.patches import apply_patch, difference
 from edgefed.wire.tensors import Array, digest, pack
 from edgefed.worker.task_inputs import TaskInputs
+from tests.support.synced import synced_folders
 
 Weights = dict[str, Array]
 DRAWS = np.random.Generator(np.random.Philox(1))
@@ -146,6 +147,27 @@ def test_a_patch_that_is_no_code_is_replaced_by_the_whole(cache: BlobCache, chai
     inputs.arrived(cache.put(junk))
     assert not inputs.assemble()
     assert inputs.lacking == {ref.digest: ref.size}
+
+
+def test_weights_that_a_power_cut_damages_are_made_again(
+    tmp_path: Path, chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = BlobCache(tmp_path, 2**30)
+    for data in (chain.packed[1], chain.codes[2]):
+        cache.put(data)
+    synced = synced_folders(monkeypatch)
+    assert TaskInputs(task(chain.ref), cache).assemble()
+    assert synced == [], "nothing waits for the disk that can be made again"
+    (tmp_path / chain.ref.digest).write_bytes(chain.packed[2][:100])
+
+    cache = BlobCache(tmp_path, 2**30)
+    inputs = TaskInputs(task(chain.ref), cache)
+    inputs.check()
+    with pytest.raises(WireError, match="is not in the cache"):
+        inputs.read("weights")
+    inputs = TaskInputs(task(chain.ref), cache)
+    assert inputs.assemble()
+    assert pack(inputs.read("weights")) == chain.packed[2]
 
 
 def test_blobs_of_a_task_stay_until_it_is_cleared(tmp_path: Path, chain: Chain) -> None:
