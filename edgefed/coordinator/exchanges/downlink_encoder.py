@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -158,9 +159,11 @@ class DownlinkEncoder:
         # The patch that helps most devices comes first, since their number is bounded
         bases = Counter(map(self._versions[name].of, devices))
         codes: dict[str | None, bytes] = {}
+        target = cache(partial(self._arrays, ref.digest))  # read once, and only if it is needed
         for base, _ in bases.most_common():
-            full = len(ref.direct) + len(codes) == MOST_DIRECT
-            if not full and base not in (*tried, ref.digest) and (code := self._exact(ref, base)):
+            if len(ref.direct) + len(codes) == MOST_DIRECT or base in (*tried, ref.digest):
+                continue
+            if code := self._exact(ref, base, target):
                 codes[base] = code
         if codes:
             # Pinned before they are put: a full cache could push one out for the next
@@ -173,13 +176,13 @@ class DownlinkEncoder:
         # Also those without a patch: for this version the answer stays the same
         self._tried[name] |= bases.keys()
 
-    def _exact(self, ref: BlobRef, base: str | None) -> bytes:
+    def _exact(self, ref: BlobRef, base: str | None, arrays: Callable[[], Tensors | None]) -> bytes:
         """Return an exact patch; empty when the other ways from ``base`` are not larger."""
         way = route(ref, (base,).__contains__)
         # The last difference alone is smaller than an exact patch over the same step.
         if len(way.patches) == 1:
             return b""
-        target = self._arrays(ref.digest)
+        target = arrays()
         before = None if base is None else self._arrays(base)
         if target is None or (base is not None and before is None):
             return b""
