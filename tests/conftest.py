@@ -91,14 +91,19 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that need Mosquitto where it is absent, and put long files first.
+    """Leave out the tests that need Mosquitto where it is absent, and put some files first.
 
-    Of several processes, those that have no file left wait for the last one: it should be a short
-    one. The order within a folder stays, so that its files share what it starts for all of them.
+    After a backward pass of torch, no fork of a process can train, so that files that fork come
+    first. Then come long ones: of several processes, those that have no file left wait for the last
+    one, which should be short. The order within a folder stays, so that its files share what it
+    starts for all of them.
     """
     if hasattr(config, "workerinput"):
-        long = {item.path for item in items if item.get_closest_marker("slow") is not None}
-        items.sort(key=lambda item: item.path not in long)
+        forking, long = (
+            {item.path for item in items if item.get_closest_marker(marker) is not None}
+            for marker in ("forks", "slow")
+        )
+        items.sort(key=lambda item: (item.path not in forking, item.path not in long))
     if find_mosquitto() is not None:
         return
     absent = pytest.mark.skip(reason=f"Mosquitto is not installed: {INSTALL_HINT}")

@@ -25,6 +25,8 @@ from tests.coordinator.fleets import TamperedFleet
 from tests.run_fixture import COARSE, World, recipe
 from tests.simulator.work import events, finished, made_by, process_pool, rows
 
+pytestmark = pytest.mark.forks
+
 BIASED = {"personal": {"preset": "biased"}}
 IFCA = {"algorithm": {"name": "ifca", "clusters": 2}}
 TOLERANCE = 1e-5

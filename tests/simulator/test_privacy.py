@@ -21,6 +21,8 @@ from edgefed.wire.messages import Task
 from tests.simulator.work import finished, made_by, process_pool
 from tests.support.private_randomness import of_round
 
+pytestmark = pytest.mark.forks
+
 
 def from_task(task: Task) -> np.random.Generator:
     return np.random.default_rng(task.seed)

@@ -22,6 +22,8 @@ from tests.simulator.work import process_pool
 from tests.support.relaying import bytes_for, installed
 from tests.worker.tasks import task, weights
 
+pytestmark = pytest.mark.forks
+
 PARTS = shards((9, 5), tested=4)
 ONE, TWO = device_names(2)
 EXECUTORS: dict[str, Callable[[Sequence[Shard]], Executor]] = {

@@ -25,6 +25,8 @@ from edgefed.worker.worker import Worker, read_blob
 from tests.plugin_package import importable, write_package
 from tests.simulator import work
 
+pytestmark = pytest.mark.forks
+
 SHAPE = (1, 4, 4)
 MODEL = {"name": "resnet20", "norm": "batch", "channels": [2, 3, 4], "inner": [2] * 9}
 

@@ -26,6 +26,8 @@ from tests.simulator.work import process_pool
 from tests.support.releasing import NAME, installed
 from tests.worker.tasks import task, weights
 
+pytestmark = pytest.mark.forks
+
 PARTS = shards((9, 5), tested=4)
 
 

@@ -28,6 +28,8 @@ from tests.processes import PATIENCE, wait_until_ended
 from tests.run_fixture import Ticking
 from tests.simulator.sweep.sweeps import GRID, RECIPE, Swept, planned, write
 
+pytestmark = pytest.mark.forks
+
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
 SLOW, FAST = "learning_rate=0.05", "learning_rate=0.5"
