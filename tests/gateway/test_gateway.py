@@ -18,6 +18,7 @@ from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.errors import EdgeFedError, StorageError
 from edgefed.events.base.coordinator_states import REMOVED, STOPPED
+from edgefed.events.base.model import Event
 from edgefed.gateway.gateway import MOST_OTHERS, REPEAT_EVERY, Gateway, Upstream
 from edgefed.transport.link import Arrival, Incoming, Link, LinkUp
 from edgefed.transport.reply_resender import MAX_REPEAT
@@ -422,11 +423,16 @@ def test_a_site_shows_the_run_that_its_devices_work_for(scene: Scene) -> None:
         changed = {"round": number, "rounds": 5, "exchange": f"r-1-{number}", "index": number}
         scene.hub.say(("cam-1", task().model_copy(update=changed)))
 
-    begun = list[int]()
+    begun, statuses = list[int](), list[str]()
     journal = scene.gateway._site.journal
-    journal.listen(
-        lambda event, _: begun.extend([event.fields["round"]] if event.kind == "round" else [])
-    )
+
+    def hear(event: Event, number: int) -> None:
+        del number
+        if event.kind == "round":
+            begun.append(event.fields["round"])
+        statuses.extend(event.fields.get("status", "") for _ in range(event.kind == "run"))
+
+    journal.listen(hear)
     upstream("running", 0)
     wait_until(lambda: shown() == ("r-1", "running", 0, 0, ""), "the run")
     asked(2)
@@ -438,6 +444,7 @@ def test_a_site_shows_the_run_that_its_devices_work_for(scene: Scene) -> None:
     upstream("aborted", 2)
     wait_until(lambda: shown() == ("r-1", "aborted", 2, 5, "fedavg"), "its end")
     assert begun == [2, 3]
+    assert statuses == ["running", "", "aborted"]
 
 
 def test_what_is_meant_for_another_life_of_a_gateway_is_ignored(scene: Scene) -> None:

@@ -19,7 +19,9 @@ from edgefed.algorithms.averaging.fedavg import FedAvg
 from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.cli.fleet.coordinator import service_settings
 from edgefed.config.fleet.alert_settings import AlertSettings
+from edgefed.config.fleet.settings import Settings
 from edgefed.coordinator.alerts import alert_watch
 from edgefed.coordinator.alerts.alert_watch import AlertWatch
 from edgefed.coordinator.alerts.open_alerts import OpenAlerts
@@ -154,7 +156,9 @@ KILLED = """
 import os, signal, sys, time
 from pathlib import Path
 from edgefed.process.clock import SystemClock
+from edgefed.cli.fleet.coordinator import service_settings
 from edgefed.config.fleet.alert_settings import AlertSettings
+from edgefed.config.fleet.settings import Settings
 from edgefed.coordinator.alerts import alert_watch
 from edgefed.coordinator.alerts.alert_watch import AlertWatch
 from edgefed.coordinator.journal.event_journal import EventJournal
@@ -271,3 +275,10 @@ def test_watching_costs_no_event_where_nothing_is_wrong() -> None:
         journal.emit("device", device="cam-1", state="idle", joined=True)
         journal.emit("run", run="r-1", status="running")
     assert (heard, journal.number) == ([], 2)
+
+
+def test_a_gateway_does_not_wait_for_the_ends_of_rounds(tmp_path: Path) -> None:
+    settings = Settings(state=tmp_path, alerts=AlertSettings(round_seconds=5.0))
+    for gateway, seconds in (("", 5.0), ("hall-2", 0.0)):
+        made = service_settings(settings, SystemClock(), gateway)
+        assert made.alerts.round_seconds == seconds
