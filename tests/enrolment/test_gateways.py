@@ -36,7 +36,7 @@ def shown(hub: Hub) -> dict[str, object]:
 
 
 def test_a_gateway_is_invited_with_limits_and_removed(
-    mosquitto: MosquittoBroker, tmp_path: Path
+    mosquitto: MosquittoBroker, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     machine = ("--state", str(tmp_path / "machine"), "--fleet", "hall-2")
 
@@ -74,6 +74,7 @@ def test_a_gateway_is_invited_with_limits_and_removed(
         gateway = ForkedProgram(
             ["edgefed.cli.main", *machine, *broker, *run], clean_environment(), log
         )
+        request.addfinalizer(gateway.kill)
         site = Link(mosquitto.address, "devices", lambda arrival: None)
         site.start_now(PATIENCE)
 
