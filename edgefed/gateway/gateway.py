@@ -131,7 +131,7 @@ class Gateway:
         )
         self._site = Service(settings, clock, self._heard, manager)
         self.metrics = self._site.metrics
-        self._told: dict[str, Birth] = {}
+        self._sent_births: dict[str, Birth] = {}
         self._site.registry.listen(lambda device: self._announce(device, why=True))
         self._site.journal.listen(self._note)
         self._inbox: Inbox[Own] = Inbox(clock)
@@ -432,7 +432,7 @@ class Gateway:
         known = self._site.registry.devices()
         for device in known:
             self._announce(device, progress=progress)
-        for device in self._told.keys() - {*known}:
+        for device in self._sent_births.keys() - {*known}:
             self._announce(device, why=True)
 
     def _announce(
@@ -446,7 +446,7 @@ class Gateway:
             return
         announced = self._site.registry.announced(device)
         if announced is not None:
-            self._told[device] = announced[0]
+            self._sent_births[device] = announced[0]
         else:
             announced = self._removed(device)
         if announced is None:
@@ -461,11 +461,11 @@ class Gateway:
 
     def _removed(self, device: str) -> tuple[Birth, Progress] | None:
         """Return the will and the farewell of a device that the site has removed, once."""
-        told = self._told.pop(device, None)
-        if told is None:
+        birth = self._sent_births.pop(device, None)
+        if birth is None:
             return None
-        farewell = Progress(session=told.session, state="lost", reason=REMOVED)
-        return told.model_copy(update={"status": "lost"}), farewell
+        farewell = Progress(session=birth.session, state="lost", reason=REMOVED)
+        return birth.model_copy(update={"status": "lost"}), farewell
 
     def _send_reply(self, reply: Reply) -> None:
         if self._link.connected:

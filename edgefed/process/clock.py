@@ -26,7 +26,7 @@ class Clock(Protocol):
 class Periodic(Protocol):
     """A part of a message loop that has work from time to time.
 
-    The loop compares ``next_due`` in each turn, and enters only parts whose time has come.
+    The loop calls ``due`` once ``next_due`` has passed.
 
     Attributes:
         next_due: the monotonic second from which on ``due`` has work.
