@@ -19,6 +19,7 @@ from edgefed.data.base.limits import COLUMN_BYTES, VALUE_BYTES, check_bytes
 from edgefed.data.base.paths import require_file
 from edgefed.data.base.types import Array
 from edgefed.errors import DataError, EdgeFedError
+from edgefed.files.mapped import unpacked
 
 HEADER_BYTES = 12_000
 """Longest header of an array that is looked at; NumPy takes one of up to 10,000 characters."""
@@ -32,6 +33,9 @@ A few bytes of bzip2 unpack to 45,000 times their size, so it is refused.
 PIECE_BYTES = 4096
 """Most compressed bytes unpacked at a time; ``zipfile`` holds their entire output."""
 
+LARGE_BYTES = 2**24
+"""An array of fewer bytes is held in memory."""
+
 SUFFIX = ".npy"
 
 _FORMAT: Any = np.lib.format
@@ -43,14 +47,35 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class _Declared:
-    """The declaration in the header of an array."""
+    """The declaration in the header of an array.
 
-    values: int
-    bytes: int
+    Attributes:
+        by_columns: whether the first index changes fastest.
+        start: bytes before the first value.
+    """
+
+    shape: tuple[int, ...]
+    by_columns: bool
+    dtype: np.dtype[Any]
+    start: int
+
+    @property
+    def values(self) -> int:
+        """Number of values."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all values."""
+        return self.values * self.dtype.itemsize
 
 
 def read_arrays(
-    path: Path, known: Collection[str], max_bytes: int, columns: tuple[str, ...] = ()
+    path: Path,
+    known: Collection[str],
+    max_bytes: int,
+    columns: tuple[str, ...] = (),
+    scratch: Path | None = None,
 ) -> dict[str, Array]:
     """Return the file's arrays that have a known name; the others stay on disk.
 
@@ -61,6 +86,8 @@ def read_arrays(
         known: names.
         max_bytes: most memory that the arrays may take.
         columns: beginnings of further names: of columns, whose values count as int64.
+        scratch: large arrays are mapped files without a name in this folder, if the disk has room;
+            None for arrays in memory.
 
     Raises:
         DataError: ``data.too_large``, or the file is missing or damaged.
@@ -75,7 +102,7 @@ def read_arrays(
                 if name in known or name.startswith(columns)
             }
             _check(archive, members, path, max_bytes, columns)
-            return {name: _read(archive, info) for name, info in members.items()}
+            return {name: _read(archive, info, scratch) for name, info in members.items()}
     except EdgeFedError:
         raise
     except zipfile.BadZipFile as error:
@@ -102,10 +129,10 @@ def _check(
 
 
 def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Declared:
-    """Return how many values an array has by its header.
+    """Return the declaration of an array.
 
     Raises:
-        ValueError: it has none that NumPy writes for plain arrays, or the file holds less.
+        ValueError: it is none that NumPy writes for plain arrays, or the file holds less.
     """
     if info.compress_type not in COMPRESSIONS:
         raise ValueError(f"{info.filename} is neither stored, deflated nor LZMA-compressed")
@@ -114,21 +141,39 @@ def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Declared:
     version = _FORMAT.read_magic(start)
     if version not in _HEADERS:
         raise ValueError(f"{info.filename} is of version {version}, which is not a plain array")
-    shape, _, dtype = _HEADERS[version](start)
+    shape, by_columns, dtype = _HEADERS[version](start)
     if any(side < 0 for side in shape):
         raise ValueError(f"{info.filename} has a negative dimension")
-    values = math.prod(shape)
-    declared = _Declared(values, values * dtype.itemsize)
+    declared = _Declared(shape, by_columns, dtype, start.tell())
     if not dtype.hasobject and declared.bytes > info.file_size - start.tell():
         held = f"the file holds {info.file_size - start.tell()}"
         raise ValueError(f"{info.filename} declares {declared.bytes} bytes, but {held}")
     return declared
 
 
-def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
+def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, scratch: Path | None) -> Array:
+    if scratch is not None and info.file_size >= LARGE_BYTES:
+        array = _mapped(archive, info, scratch)
+        if array is not None:
+            return array
     with archive.open(info) as member:
-        array: Array = _FORMAT.read_array(_Pieces(member), allow_pickle=False)
-    return array
+        read: Array = _FORMAT.read_array(_Pieces(member), allow_pickle=False)
+    return read
+
+
+def _mapped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, scratch: Path) -> Array | None:
+    """Return an array in a file without a name; None for one that is better read to memory."""
+    declared = _declared(archive, info)
+    if declared.dtype.hasobject or declared.by_columns or not declared.bytes:
+        return None
+
+    def fill(file: IO[bytes]) -> None:
+        with archive.open(info) as member:
+            _Pieces(member).read(declared.start)
+            while piece := member.read(PIECE_BYTES):  # to its end, where its checksum is compared
+                file.write(piece)
+
+    return unpacked(scratch, declared.shape, declared.dtype, fill)
 
 
 class _Pieces:

@@ -6,6 +6,7 @@ import numpy as np
 
 from edgefed.data.base.types import Array
 from edgefed.errors import DataError
+from edgefed.files.mapped import release
 from edgefed.files.samples import Samples
 from edgefed.wire import limits
 
@@ -191,14 +192,21 @@ def _finite(array: Array, what: str, where: str) -> Array:
     """Return numbers (n, …) as float32."""
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(array, np.float32)
-    blocks = (values[start : start + BLOCK] for start in range(0, len(values), BLOCK))
-    if not all(np.isfinite(block).all() for block in blocks):
+    if not _all_finite(values):
         bad = int(np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))[0])
         raise DataError(
             f"{where} has {what} that is not a finite number, in sample {bad}.",
             hint="remove or repair the samples with NaN or infinite values",
         )
     return values
+
+
+def _all_finite(values: Array) -> bool:
+    for start in range(0, len(values), BLOCK):
+        if not np.isfinite(values[start : start + BLOCK]).all():
+            return False
+        release(values)
+    return True
 
 
 def _image_inputs(pixels: Array) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import overload
 
 from edgefed.data.base.types import Indices, Shard, take
-from edgefed.data.sets.dataset_cache import release
+from edgefed.files.mapped import copied_rows
 from edgefed.files.samples import Samples
 
 MANY_DEVICES = 10_000
@@ -43,10 +43,12 @@ class DealtShards(Sequence[Shard]):
         """Return the shard of one device, or a list of several."""
         if isinstance(number, slice):
             return [self[place] for place in range(len(self))[number]]
-        shard = replace(self._form, train=take(self._train, self._parts[number]))
-        # With large pages, the samples of a few hundred devices would map all of the data set.
-        release(self._train.inputs)
-        return shard
+        part = self._parts[number]
+        inputs = copied_rows(self._train.inputs, part)
+        if inputs is None:
+            return replace(self._form, train=take(self._train, part))
+        shard = self.outline(number)
+        return replace(shard, train=replace(shard.train, inputs=inputs))
 
     def outline(self, number: int) -> Shard:
         """Return the shard of a device without its inputs; targets and input shape are there."""

@@ -128,8 +128,9 @@ def deal(
     nothing = take(dataset.train, np.zeros(0, np.int64))
     form = dataset.classes, dataset.preparation, ANYTHING, dataset.class_names
     if plain and devices >= MANY_DEVICES:
-        pooled = range(0, len(parts), per_device)
-        parts = tuple(np.concatenate(parts[place : place + per_device]) for place in pooled)
+        if per_device > 1:  # single parts are views, and copies take twice their memory
+            pooled = range(0, len(parts), per_device)
+            parts = tuple(np.concatenate(parts[place : place + per_device]) for place in pooled)
         return DealtShards(dataset.train, parts, Shard(nothing, nothing, *form))
 
     def dealt(device: int) -> Shard:

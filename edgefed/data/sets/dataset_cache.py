@@ -10,17 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import mmap
 import os
 import shutil
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -29,6 +26,7 @@ from edgefed.data.base.types import Array, Dataset, Preparation
 from edgefed.data.images.image_cache import UNUSED_SECONDS, locked
 from edgefed.data.images.image_index import fingerprint
 from edgefed.errors import StorageError
+from edgefed.files.mapped import blocks, opened
 from edgefed.files.samples import PixelScale, Samples
 from edgefed.files.writing import (
     free_bytes,
@@ -53,14 +51,9 @@ SMALL_BYTES = 2**20
 LIMIT_BYTES = 8 * 2**30
 """Most bytes of all entries; those that were used least recently are removed."""
 
-
-BLOCK_BYTES = 2**20
-"""Bytes of a file that are read at a time."""
-
-_maps: WeakSet[mmap.mmap] = WeakSet()
-"""The maps of this process."""
-
 _warned: set[Path] = set()
+
+_FORMAT: Any = np.lib.format
 
 
 class _Index(BaseModel):
@@ -136,24 +129,6 @@ def cached(source: CachedSource, read: Callable[[], Dataset]) -> Dataset:
     return dataset
 
 
-def release(array: Array) -> None:
-    """Take the pages of a mapped array out of this process's memory, and with them its changes.
-
-    They are mapped again when they are read. Any other array stays as it is.
-    """
-    mapped = _map_of(array)
-    if isinstance(mapped, mmap.mmap) and mapped in _maps:
-        mapped.madvise(mmap.MADV_DONTNEED)
-
-
-def _map_of(array: Array) -> Any:
-    """Return the object that holds an array's memory; None where numpy does."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    return base
-
-
 def _state(source: CachedSource) -> str | None:
     """Return a fingerprint of the files; None without files, and nothing if an entry is no use."""
     try:
@@ -173,12 +148,9 @@ def _opened(folder: Path, files: str) -> Dataset | None:
         index = _Index.model_validate_json((folder / INDEX).read_bytes())
         arrays = {}
         for name, checksum in index.checksums.items():
-            path = _path(folder, files, name)
-            mapped = np.load(path, mmap_mode="c", allow_pickle=False)
-            if _stored_checksum(path, mapped) != checksum:
+            arrays[name] = np.asarray(opened(_path(folder, files, name)))
+            if _checksum(arrays[name]) != checksum:
                 return None
-            arrays[name] = np.asarray(mapped)
-            _maps.add(_map_of(mapped))
         os.utime(folder / INDEX)
         return _dataset(arrays, index)
     # NumPy's reader of headers fails in many ways, and the entry is built again after each.
@@ -250,7 +222,8 @@ def _write(folder: Path, files: str, index: _Index, arrays: dict[str, Array]) ->
     for name, array in arrays.items():
         # What a power cut damages does not fit its checksum.
         with private_output(_path(folder, files, name), sync=False) as file:
-            np.save(file, array, allow_pickle=False)
+            _FORMAT.write_array_header_1_0(file, _FORMAT.header_data_from_array_1_0(array))
+            file.writelines(blocks(array))
     write_atomic(folder / INDEX, index.model_dump_json().encode(), sync=False)
 
 
@@ -273,21 +246,10 @@ def _path(folder: Path, files: str, name: str) -> Path:
 
 
 def _checksum(array: Array) -> int:
-    return zlib.crc32(array.reshape(-1).view(np.uint8).data, _form_checksum(array))
-
-
-def _stored_checksum(path: Path, mapped: np.memmap[Any, Any]) -> int:
-    """Return the checksum of a mapped array; what is read from its file takes no memory."""
-    checksum = _form_checksum(mapped)
-    with path.open("rb") as file:
-        file.seek(mapped.offset)
-        for block in iter(partial(file.read, BLOCK_BYTES), b""):
-            checksum = zlib.crc32(block, checksum)
+    checksum = zlib.crc32(f"{array.dtype.str} {array.shape}".encode())
+    for block in blocks(array):
+        checksum = zlib.crc32(block, checksum)
     return checksum
-
-
-def _form_checksum(array: Array) -> int:
-    return zlib.crc32(f"{array.dtype.str} {array.shape}".encode())
 
 
 def _warn(root: Path, error: OSError | StorageError) -> None:

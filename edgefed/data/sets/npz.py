@@ -134,14 +134,16 @@ def read_npz(path: Path, folder: Path | None = None, max_bytes: int = MAX_BYTES)
 
     Args:
         path: the file.
-        folder: keeps decoded images; None for the file's own folder.
+        folder: keeps decoded images, and large arrays while they are used; None for the file's
+            own folder.
         max_bytes: most memory that the arrays, or the decoded images, may take.
 
     Raises:
         DataError: the file is missing, damaged, too large or invalid.
     """
-    arrays = read_arrays(path, KNOWN, max_bytes, (TRAIN, TEST))
-    warnings = _unpack(arrays, path, (folder or path.parent) / DECODED, max_bytes)
+    decoded = (folder or path.parent) / DECODED
+    arrays = read_arrays(path, KNOWN, max_bytes, (TRAIN, TEST), decoded)
+    warnings = _unpack(arrays, path, decoded, max_bytes)
     first, second = ("x_train", "y_train") if "x_train" in arrays else ("x", "y")
     if first not in arrays or second not in arrays:
         raise _wrong_names(path, sorted(arrays))

@@ -20,9 +20,10 @@ from edgefed.data.base.types import Dataset, Preparation
 from edgefed.data.devices import partition
 from edgefed.data.images.image_cache import UNUSED_SECONDS
 from edgefed.data.sets import dataset_cache
-from edgefed.data.sets.dataset_cache import INDEX, SMALL_BYTES, CachedSource, cached, release
+from edgefed.data.sets.dataset_cache import INDEX, SMALL_BYTES, CachedSource, cached
 from edgefed.data.sets.datasets import load
 from edgefed.errors import DataError
+from edgefed.files.mapped import release
 from edgefed.files.samples import PixelScale, Samples
 from edgefed.testing.play import bits
 from tests.base.test_files import files_up_to
@@ -80,9 +81,12 @@ def test_pages_of_the_cache_s_own_maps_are_released_and_read_again(
     dataset = load(NORMALIZED, tmp_path, 1)
     mapped = dataset.train.inputs
     before = mapped.copy()
+    at_once = partition.deal(dataset, section(), 2, 0, seed=1)[1].train
     mapped[0] = 7
     monkeypatch.setattr(partition, "MANY_DEVICES", 2)
-    assert len(partition.deal(dataset, section(), 2, 0, seed=1)[1].train)
+    dealt = partition.deal(dataset, section(), 2, 0, seed=1)[1].train
+    assert np.array_equal(dealt.inputs, at_once.inputs)
+    assert np.array_equal(dealt.targets, at_once.targets)
     assert np.array_equal(mapped, before), "a shard that was read leaves no page"
     np.save(tmp_path / "own.npy", before)
     own = np.load(tmp_path / "own.npy", mmap_mode="c")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -9,15 +11,25 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgefed.data.base import archive
 from edgefed.data.devices.sources import load_device
 from edgefed.data.sets.datasets import load
 from edgefed.data.sets.npz import read_npz
 from edgefed.errors import DataError
+from edgefed.files import mapped
+from edgefed.files.mapped import release
 from edgefed.wire import limits
 from tests.data.bombs import repacked
 from tests.data.helpers import section, write_npz
 
 LABELS = np.array([0, 1, 2, 1])
+
+
+@pytest.fixture(params=["in memory", "in mapped files"], autouse=True)
+def arrays(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "in mapped files":
+        monkeypatch.setattr(archive, "LARGE_BYTES", 1)
+    return str(request.param)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +70,42 @@ def test_floats_keep_their_bits_and_their_layout(tmp_path: Path) -> None:
     assert content.train.inputs.tobytes() == values.tobytes()
     assert content.train.inputs.shape == (4, 2, 3)
     assert np.array_equal(content.train.targets, LABELS)
+
+
+def test_only_large_arrays_are_in_mapped_files_which_nothing_names(
+    tmp_path: Path, arrays: str
+) -> None:
+    values = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    path = write_npz(tmp_path / "a.npz", x=values, y=LABELS)
+    content = read_npz(path)
+    assert release(content.train.inputs) == (arrays == "in mapped files")
+    assert np.array_equal(content.train.inputs, values)
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == [path]
+
+
+def test_without_room_on_the_disk_arrays_are_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    path = write_npz(tmp_path / "a.npz", x=values, y=LABELS)
+    monkeypatch.setattr(mapped, "free_bytes", lambda path: 4 * values.nbytes - 1)
+    content = read_npz(path)
+    assert not release(content.train.inputs)
+    assert np.array_equal(content.train.inputs, values)
+
+
+def test_a_disk_that_fills_up_meanwhile_leaves_arrays_in_memory(tmp_path: Path) -> None:
+    large = resource.getrlimit(resource.RLIMIT_FSIZE)
+    values = np.random.default_rng(0).normal(size=(40_000, 2)).astype(np.float32)
+    path = write_npz(tmp_path / "a.npz", x=values, y=np.arange(40_000) % 3)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write fails instead
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, large[1]))
+        content = read_npz(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, large)
+        signal.signal(signal.SIGXFSZ, previous)
+    assert np.array_equal(content.train.inputs, values)
 
 
 def test_a_file_with_a_test_part_keeps_it(tmp_path: Path) -> None:

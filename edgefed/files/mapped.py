@@ -1,0 +1,112 @@
+"""Arrays in mapped files, whose pages can be taken out of a process's memory."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+from weakref import WeakSet
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefed.errors import StorageError
+from edgefed.files.writing import free_bytes, make_folder
+
+Array = npt.NDArray[Any]
+
+BLOCK_BYTES = 2**20
+"""Bytes of an array or a file that are read at a time."""
+
+ROWS = 4
+"""Rows that are copied between two releases; for each, the kernel may map 2 MiB of the file."""
+
+_maps: WeakSet[mmap.mmap] = WeakSet()
+"""The maps of this process."""
+
+
+def opened(path: Path) -> np.memmap[Any, Any]:
+    """Return the array of an NPY file, mapped; changes of it stay in this process.
+
+    Raises:
+        OSError, ValueError, EOFError: the file cannot be read.
+    """
+    mapped: np.memmap[Any, Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+    _maps.add(_map_of(mapped))
+    return mapped
+
+
+def unpacked(
+    folder: Path, shape: tuple[int, ...], dtype: np.dtype[Any], fill: Callable[[IO[bytes]], None]
+) -> Array | None:
+    """Return an array in a file without a name, which ends with the array.
+
+    Args:
+        folder: on the disk that takes the file.
+        shape: of the array, in C order; it has values.
+        dtype: of its values.
+        fill: writes the array's bytes; its errors, but an `OSError`, are raised.
+
+    Returns:
+        None if the disk takes no such file, or if a quarter of the free space is less.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    try:
+        if size > free_bytes(make_folder(folder)) // 4:
+            return None
+        with tempfile.TemporaryFile(dir=folder) as file:
+            fill(file)
+            file.flush()
+            mapped = np.memmap(file, dtype, "r+", shape=shape)
+    except (OSError, StorageError):
+        return None
+    _maps.add(_map_of(mapped))
+    return np.asarray(mapped)
+
+
+def release(array: Array) -> bool:
+    """Take the pages of a mapped array out of this process's memory.
+
+    They are mapped again when they are read; changes of an array from `opened` are lost.
+
+    Returns:
+        False for any other array, which stays as it is.
+    """
+    mapped = _map_of(array)
+    if not isinstance(mapped, mmap.mmap) or mapped not in _maps:
+        return False
+    mapped.madvise(mmap.MADV_DONTNEED)
+    return True
+
+
+def copied_rows(array: Array, index: npt.NDArray[np.int64]) -> Array | None:
+    """Return rows of a mapped array, which is released; None for any other array."""
+    if not release(array):
+        return None
+    rows = np.empty((len(index), *array.shape[1:]), array.dtype)
+    for start in range(0, len(index), ROWS):
+        rows[start : start + ROWS] = array[index[start : start + ROWS]]
+        release(array)
+    return rows
+
+
+def blocks(array: Array) -> Iterator[memoryview]:
+    """Yield the bytes of a contiguous array block by block; mapped blocks are released.
+
+    A mapped array must not have been changed.
+    """
+    flat = array.reshape(-1).view(np.uint8)
+    for start in range(0, len(flat), BLOCK_BYTES):
+        yield flat[start : start + BLOCK_BYTES].data
+        release(flat)
+
+
+def _map_of(array: Array) -> Any:
+    """Return the object that holds an array's memory; None where numpy does."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base
