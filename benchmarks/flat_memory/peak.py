@@ -1,10 +1,11 @@
 """The most memory that a coordinator and an agent take for a large model, in multiples of it.
 
-A coordinator, two agents and Mosquitto are separate processes. A run of a tiny model loads all
-code that is imported late. Then the kernel's mark of each process's highest resident memory is
-reset (``/proc/PID/clear_refs``), and FedAvg with plain SGD trains the large model for two rounds,
-on few samples, so that activations are small. A figure is the highest resident memory less that
-before the run, over the bytes of the model's weights in fp32.
+A coordinator, two agents, their training processes and Mosquitto are separate processes. A run of
+a tiny model loads all code that is imported late. Then the kernel's mark of each process's highest
+resident memory is reset (``/proc/PID/clear_refs``), and FedAvg with plain SGD trains the large
+model for two rounds, on few samples, so that activations are small. A figure is the highest
+resident memory less that before the run, over the bytes of the model's weights in fp32. ``device``
+is the most that an agent and its training process take at one time, read every 5 ms.
 
     python -m benchmarks.flat_memory.peak [--models …] [--codecs …] [--rounds 2] [--json]
 """
@@ -12,12 +13,15 @@ before the run, over the bytes of the model's weights in fp32.
 from __future__ import annotations
 
 import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from benchmarks.fleets.loopback import Fleet, plain_fleet
+from benchmarks.fleets.loopback import plain_fleet
 from benchmarks.shared.harness import parser, show
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.learn.modeling.model_building import build
@@ -60,14 +64,19 @@ def measure(plan: Recipe) -> dict[str, Any]:
         plain_fleet(Path(text), dealt(plan)) as fleet,
     ):
         fleet.run(tiny)
-        parts = {"coordinator": fleet.parts()["coordinator"], "agent": _first_agent(fleet)}
+        agent = fleet.parts()[next(iter(fleet.processes.agents))]
+        (training,) = agent.children()
+        coordinator = fleet.parts()["coordinator"]
+        parts = {"coordinator": coordinator, "agent": agent, "training": training}
         before = {name: part.memory_info().rss for name, part in parts.items()}
         for part in parts.values():
             Path(f"/proc/{part.pid}/clear_refs").write_text("5")
-        record = fleet.run(plan)
+        with most_at_once([agent, training]) as device:
+            record = fleet.run(plan)
         after = {name: highest(part.pid) for name, part in parts.items()}
     size = model_bytes(plan)
-    peaks = {name: round((after[name] - before[name]) / size, 2) for name in parts}
+    before["device"], after["device"] = before["agent"] + before["training"], max(device)
+    peaks = {name: round((after[name] - before[name]) / size, 2) for name in after}
     return {
         "codec": plan.wire.uplink,
         "model_mb": round(size / 1e6, 1),
@@ -83,8 +92,24 @@ def highest(pid: int) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
-def _first_agent(fleet: Fleet) -> psutil.Process:
-    return fleet.parts()[next(iter(fleet.processes.agents))]
+@contextmanager
+def most_at_once(processes: Sequence[psutil.Process]) -> Iterator[list[int]]:
+    """Collect the resident memory of processes together within a block, in bytes."""
+    sums: list[int] = []
+    ended = threading.Event()
+
+    def read() -> None:
+        while not ended.wait(0.005):
+            with suppress(psutil.NoSuchProcess):
+                sums.append(sum(process.memory_info().rss for process in processes))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield sums
+    finally:
+        ended.set()
+        reader.join()
 
 
 def main() -> None:

@@ -37,6 +37,7 @@ from edgefed.errors import InterruptedRunError, StorageError
 from edgefed.files.writing import make_state_private
 from edgefed.process.clock import Clock, SystemClock
 from edgefed.process.lock import FolderLock
+from edgefed.process.memory import map_large_blocks
 from edgefed.process.service_manager import ServiceManager
 from edgefed.process.stop_signals import StopSignals
 from edgefed.sharing.means import own_word
@@ -72,6 +73,7 @@ def run_agent(
         InterruptedRunError: it was Ctrl-C.
         EdgeFedError: it cannot work.
     """
+    map_large_blocks()
     clock = SystemClock()
     ring = keep_log() if settings.share_log else None
     own.report(data)

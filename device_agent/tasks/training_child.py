@@ -13,9 +13,10 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
+from itertools import chain
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from pathlib import Path
@@ -27,11 +28,13 @@ from device_agent.tasks.training_data import read_training_data
 from device_agent.tasks.training_messages import (
     PAUSE,
     ModelTest,
+    Piece,
     Progressed,
     TrainingDone,
     TrainingOrder,
     order_from,
     outcome_fields,
+    outcome_pieces,
     packed,
     unpacked,
 )
@@ -39,6 +42,7 @@ from edgefed.config.fleet.broker_address import broker_address
 from edgefed.config.fleet.settings import AgentSettings
 from edgefed.data.base.types import DeviceData
 from edgefed.errors import EdgeFedError, WireError
+from edgefed.files.mapped import opened_bytes
 from edgefed.learn.base.processors import set_threads
 from edgefed.learn.training.trainer import Stopped
 from edgefed.natural_noise.cache import NoiseCache
@@ -177,18 +181,34 @@ class StoredArrays:
         except OSError as error:
             raise WireError(f"Blob {digest[:12]} is not in the cache.", code="wire.blob") from error
 
-    def arrays(self, digest: str) -> Tensors:
-        """Return the arrays of a blob.
+    def arrays(self, digest: str, wanted: Callable[[str], bool] = lambda name: True) -> Tensors:
+        """Return the arrays of a blob with a wanted name; those of a large one are mapped.
 
         Raises:
             WireError: it is not here, or holds no arrays.
         """
-        data = self.read(digest)
-        return unpack(data, None, max_bytes=len(data))
+        data = self._contents(digest)
+        copied = isinstance(data, bytes)
+        return unpack(data, None, max_bytes=len(data), wanted=wanted, copied=copied)
+
+    def names(self, digest: str) -> tuple[str, ...]:
+        """Return the names of a blob's arrays.
+
+        Raises:
+            WireError: it is not here, or holds no arrays.
+        """
+        return packed_names(self._contents(digest))
+
+    def _contents(self, digest: str) -> bytes | memoryview:
+        path = self._folder / digest
+        with suppress(OSError):
+            if path.stat().st_size >= LARGE:
+                return opened_bytes(path).data
+        return self.read(digest)
 
     def private(self, digest: str) -> Mapping[str, Tensors]:
         """Return groups of private state, each read when it is used; empty for no digest."""
-        return _StoredGroups(lambda: self.read(digest)) if digest else {}
+        return _StoredGroups(self, digest) if digest else {}
 
     def persistent(self, order: TrainingOrder) -> PersistentState:
         """Return the state across runs that an order names."""
@@ -202,17 +222,16 @@ class StoredArrays:
 class _StoredGroups(Mapping[str, "Tensors"]):
     """Groups of arrays in a blob. Each is read anew when it is used, and not kept."""
 
-    def __init__(self, read: Callable[[], bytes]) -> None:
-        self._read = read
-        self._groups = dict.fromkeys(name.partition("|")[0] for name in packed_names(read()))
+    def __init__(self, stored: StoredArrays, digest: str) -> None:
+        self._stored = stored
+        self._digest = digest
+        self._groups = dict.fromkeys(name.partition("|")[0] for name in stored.names(digest))
 
     def __getitem__(self, group: str) -> Tensors:
         if group not in self._groups:
             raise KeyError(group)
-        data, prefix = self._read(), f"{group}|"
-        arrays = unpack(
-            data, None, max_bytes=len(data), wanted=lambda name: name.startswith(prefix)
-        )
+        prefix = f"{group}|"
+        arrays = self._stored.arrays(self._digest, lambda name: name.startswith(prefix))
         return {name.removeprefix(prefix): array for name, array in arrays.items()}
 
     def __iter__(self) -> Iterator[str]:
@@ -292,14 +311,16 @@ class _Agent:
             self.send("progress", exchange=item.exchange, fraction=item.fraction)
         else:
             exchange = item.task.exchange
-            self.send("done", exchange=exchange, outcome=outcome_fields(item.outcome))
+            pieces = outcome_pieces(item.outcome)
+            self.send("done", pieces, exchange=exchange, outcome=outcome_fields(item.outcome))
 
-    def send(self, kind: str, **fields: Any) -> None:
-        """Send a message; without an agent this process ends."""
+    def send(self, kind: str, pieces: Iterable[Piece] = (), **fields: Any) -> None:
+        """Send a message and the pieces that follow it; without an agent this process ends."""
         data = packed(kind, **fields)
         with self._guard:
             try:
-                self._connection.send_bytes(data)
+                for piece in chain([data], pieces):
+                    self._connection.send_bytes(piece)
             except OSError:
                 os._exit(1)
 

@@ -6,7 +6,7 @@ The process runs the model's code, which may be a user's: nothing that it sends 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import msgpack
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Task
 from edgefed.wire.rollout_messages import ModelOutcome
-from edgefed.wire.tensors import pack, unpack
+from edgefed.wire.tensors import packed_pieces, unpack
 from edgefed.worker.outcomes import Outcome
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 PAUSE = "pause"
 """The kind of a message that pauses the task at work or, with ``on`` false, lets it go on."""
+
+Piece = bytes | memoryview
+"""A part of an outcome's bytes."""
 
 
 @dataclass(frozen=True)
@@ -153,40 +156,55 @@ def order_from(fields: Mapping[str, Any]) -> TrainingOrder:
 
 
 def outcome_fields(outcome: Outcome) -> dict[str, Any]:
-    """Return an outcome as plain values."""
+    """Return an outcome as plain values, with the names of its blobs and groups."""
     return {
         **{name: getattr(outcome, name) for name in _PLAIN},
-        **{name: dict(getattr(outcome, name)) for name in _MAPPINGS},
-        **{name: _packed_groups(getattr(outcome, name)) for name in _GROUPS},
+        "metrics": dict(outcome.metrics),
+        **{name: list(getattr(outcome, name)) for name in (*_BLOBS, *_GROUPS)},
         "ledger": json.dumps([dict(entry) for entry in outcome.ledger]),
     }
 
 
-def outcome_from(fields: Mapping[str, Any]) -> Outcome:
+def outcome_pieces(outcome: Outcome) -> Iterator[Piece]:
+    """Yield the bytes of an outcome's blobs and groups, as messages that follow the outcome's.
+
+    They are not part of it, since a message is copied several times. An empty piece ends each blob
+    and each group.
+    """
+    for name in _BLOBS:
+        for blob in getattr(outcome, name).values():
+            yield from (blob, b"") if blob else (b"",)
+    for name in _GROUPS:
+        for arrays in getattr(outcome, name).values():
+            yield from filter(len, packed_pieces(arrays) if arrays else ())
+            yield b""
+
+
+def outcome_from(fields: Mapping[str, Any], next_piece: Callable[[], bytes]) -> Outcome:
     """Return the outcome of ``outcome_fields``.
+
+    Args:
+        fields: the outcome's.
+        next_piece: returns the next one of the outcome's pieces.
 
     Raises:
         EdgeFedError, KeyError, TypeError, ValueError: it is none.
     """
-    return Outcome(
-        **{name: fields[name] for name in (*_PLAIN, *_MAPPINGS)},
-        private=_unpacked_groups(fields["private"]),
-        device_state=_unpacked_groups(fields["device_state"]),
-        ledger=tuple(json.loads(fields["ledger"])),
-    )
+
+    def joined() -> bytes:
+        pieces = list(iter(next_piece, b""))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    known: dict[str, Any] = {name: fields[name] for name in (*_PLAIN, "metrics")}
+    known |= {name: {key: joined() for key in fields[name]} for name in _BLOBS}
+    known |= {name: {key: _unpacked(joined()) for key in fields[name]} for name in _GROUPS}
+    return Outcome(**known, ledger=tuple(json.loads(fields["ledger"])))
 
 
 _PLAIN = ("status", "reason", "samples", "seconds", "trace")
-_MAPPINGS = ("metrics", "blobs", "relays")
+_BLOBS = ("blobs", "relays")
 _GROUPS = ("private", "device_state")
 
 
-def _packed_groups(groups: Mapping[str, Tensors]) -> dict[str, bytes]:
-    return {name: pack(arrays) if arrays else b"" for name, arrays in groups.items()}
-
-
-def _unpacked_groups(groups: Mapping[str, bytes]) -> dict[str, Tensors]:
-    return {
-        name: unpack(data, None, max_bytes=len(data)) if data else {}
-        for name, data in groups.items()
-    }
+def _unpacked(data: bytes) -> Tensors:
+    return unpack(data, None, max_bytes=len(data), copied=False) if data else {}

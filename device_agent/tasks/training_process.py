@@ -312,13 +312,13 @@ class TrainingProcess:
     def _hear(self, process: _Started) -> None:
         """Take a message of the process."""
         try:
-            self._take(unpacked(process.connection.recv_bytes()))
+            self._take(unpacked(process.connection.recv_bytes()), process.connection.recv_bytes)
         except (EOFError, OSError):
             self._lost("")
         except (EdgeFedError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             self._lost(f"a message that is none: {error}")
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _take(self, message: dict[str, Any], next_piece: Callable[[], bytes]) -> None:
         self._heard, self._ready = self._clock.monotonic(), True
         order = self._order
         at_work = order is not None and message.get("exchange") == order.name
@@ -328,10 +328,11 @@ class TrainingProcess:
                 logging.getLogger(str(message["name"])).log(int(message["level"]), message["text"])
             case "progress" if at_work:
                 self._report(Progressed(str(message["exchange"]), float(message["fraction"])))
-            case "done" if at_work and isinstance(order, TrainingOrder):
-                outcome = outcome_from(message["outcome"])
-                self._finish_order()
-                self._report(TrainingDone(order.task, outcome))
+            case "done":
+                outcome = outcome_from(message["outcome"], next_piece)
+                if at_work and isinstance(order, TrainingOrder):  # else it came too late
+                    self._finish_order()
+                    self._report(TrainingDone(order.task, outcome))
             case "checked" if at_work and isinstance(order, ModelTest):
                 self._finish_order()
                 self._report(ModelChecked(**message["checked"]))

@@ -39,6 +39,17 @@ def opened(path: Path) -> np.memmap[Any, Any]:
     return mapped
 
 
+def opened_bytes(path: Path) -> npt.NDArray[np.uint8]:
+    """Return the bytes of a file that is not empty, mapped; changes of them stay in this process.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    mapped = np.memmap(path, np.uint8, "c")
+    _maps.add(_map_of(mapped))
+    return np.asarray(mapped)
+
+
 def unpacked(
     folder: Path, shape: tuple[int, ...], dtype: np.dtype[Any], fill: Callable[[IO[bytes]], None]
 ) -> Array | None:
@@ -94,9 +105,10 @@ def copied_rows(array: Array, index: npt.NDArray[np.int64]) -> Array | None:
 
 
 def blocks(array: Array) -> Iterator[memoryview]:
-    """Yield the bytes of a contiguous array block by block; mapped blocks are released.
+    """Yield the bytes of a contiguous array block by block.
 
-    A mapped array must not have been changed.
+    A mapped array is released after each block, which is to be read before the next one is taken;
+    it must not have been changed.
     """
     flat = array.reshape(-1).view(np.uint8)
     for start in range(0, len(flat), BLOCK_BYTES):
@@ -107,6 +119,6 @@ def blocks(array: Array) -> Iterator[memoryview]:
 def _map_of(array: Array) -> Any:
     """Return the object that holds an array's memory; None where numpy does."""
     base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
     return base

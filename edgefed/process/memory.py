@@ -14,6 +14,9 @@ LARGE = 16 * 1024**2
 """Bytes of an answer after whose training freed memory is returned. Small layers leave it in pieces
 that the C library keeps, several times the model's size."""
 
+_M_MMAP_THRESHOLD = -3
+"""The parameter's number in ``malloc.h``."""
+
 CONTAINER = Path("/sys/fs/cgroup")
 """Where a container sees its own limits (cgroup v2)."""
 
@@ -48,6 +51,16 @@ def return_freed() -> None:
     """Return the freed memory that the C library keeps, where it is glibc; takes milliseconds."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def map_large_blocks() -> None:
+    """Have glibc map each block of 1 MiB and more, so that it returns to the system once freed.
+
+    Otherwise, a large block that was freed raises glibc's limit, and the next ones stay in pieces.
+    Programs that allocate such blocks over and over are slower with it, such as training.
+    """
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 2**20)
 
 
 def discard_pages(address: int, size: int) -> None:

@@ -48,7 +48,7 @@ class FrameHeader:
         WireError: ``wire.tensor`` when it is not a blob of that kind.
     """
 
-    def __init__(self, magic: bytes, blob: bytes) -> None:
+    def __init__(self, magic: bytes, blob: bytes | memoryview) -> None:
         start = len(magic) + _LENGTH.size
         if len(blob) < start or blob[: len(magic)] != magic:
             raise malformed("it does not begin as one")

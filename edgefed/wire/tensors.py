@@ -81,23 +81,26 @@ def pack(arrays: Mapping[str, Array]) -> bytes:
     Raises:
         WireError: ``wire.tensor`` for a dtype, shape, name or count that does not travel.
     """
-    return b"".join(_pieces(arrays))
+    return b"".join(packed_pieces(arrays))
 
 
 def unpack(
-    blob: bytes,
+    blob: bytes | memoryview,
     expected: Mapping[str, TensorSpec] | None,
     *,
     max_bytes: int = limits.MAX_BLOB_BYTES,
     wanted: Callable[[str], bool] = lambda name: True,
+    copied: bool = True,
 ) -> dict[str, Array]:
-    """Return the arrays in ``blob``, in its order; they own their memory and are writable.
+    """Return the arrays in ``blob``, in its order.
 
     Args:
         blob: bytes made by ``pack``.
         expected: the tensors that the blob must hold, in any order; None accepts any tensors.
         max_bytes: the most that the arrays may take.
         wanted: whether the array of a name is returned.
+        copied: whether arrays own their memory and are writable; otherwise they are views of the
+            blob, which may be unaligned.
 
     Raises:
         WireError: ``wire.tensor``, naming the difference; nothing was allocated for the tensors.
@@ -110,12 +113,13 @@ def unpack(
     start = 0
     for name, spec in specs.items():
         if wanted(name):
-            arrays[name] = array_from(header.body[start : start + spec.nbytes], name, spec)
+            data = header.body[start : start + spec.nbytes]
+            arrays[name] = array_from(data, name, spec, copied=copied)
         start += spec.nbytes
     return arrays
 
 
-def packed_names(blob: bytes) -> tuple[str, ...]:
+def packed_names(blob: bytes | memoryview) -> tuple[str, ...]:
     """Return the names of the arrays in a blob that ``pack`` made."""
     return tuple(read_specs(FrameHeader(_MAGIC, blob), None))
 
@@ -128,7 +132,7 @@ def digest(data: bytes) -> str:
 def weights_digest(arrays: Mapping[str, Array]) -> str:
     """Return ``digest(pack(arrays))`` without building the blob."""
     sha = hashlib.sha256()
-    for piece in _pieces(arrays):
+    for piece in packed_pieces(arrays):
         sha.update(piece)
     return sha.hexdigest()
 
@@ -193,19 +197,19 @@ def raw(array: Array) -> memoryview:
     return np.asarray(array, dtype=dtype, order="C").reshape(-1).view(np.uint8).data
 
 
-def array_from(data: memoryview, name: str, spec: TensorSpec) -> Array:
-    """Return a new, writable array of the bytes of one tensor, which must be as many as it has."""
+def array_from(data: memoryview, name: str, spec: TensorSpec, *, copied: bool = True) -> Array:
+    """Return an array of the bytes of one tensor, which must be as many as it has; see `unpack`."""
     if not spec.count:
         # An empty tensor has no buffer to read
         return np.empty(spec.shape, dtype=spec.dtype)
     if spec.dtype == "bool" and np.frombuffer(data, dtype=np.uint8).max() > 1:
         raise malformed(f"the tensor {name!r} holds a truth value other than 0 and 1")
     flat = np.frombuffer(data, dtype=DTYPES[spec.dtype])
-    return flat.astype(np.dtype(spec.dtype), copy=True).reshape(spec.shape)
+    return flat.astype(np.dtype(spec.dtype), copy=copied).reshape(spec.shape)
 
 
-def _pieces(arrays: Mapping[str, Array]) -> Iterator[bytes | memoryview]:
-    """Yield the parts of the canonical blob."""
+def packed_pieces(arrays: Mapping[str, Array]) -> Iterator[bytes | memoryview]:
+    """Yield the parts of ``pack(arrays)``: its header, and the bytes of each array."""
     specs = specs_of(arrays)
     yield prefix(_MAGIC, header_of(specs))
     for array in arrays.values():

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from edgefed.files.mapped import release
 from edgefed.seeds import generator
 from edgefed.wire.codecs import CODECS, decode_each
 from edgefed.wire.limits import INLINE_BYTES, MAX_INLINE, MAX_RELAYS
@@ -151,9 +152,11 @@ def _plus(arrays: Tensors, before: Tensors | None) -> Tensors:
         name not in arrays or arrays[name].shape != old.shape for name, old in before.items()
     ):
         return arrays
-    return {
-        name: array + before[name] if name in before else array for name, array in arrays.items()
-    }
+    sums = {**arrays}
+    for name, old in before.items():
+        sums[name] = arrays[name] + old
+        release(old)  # a mapped one takes memory while it is read
+    return sums
 
 
 def _minus(wanted: Array, sent: Array, given: Array) -> Array:

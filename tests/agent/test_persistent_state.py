@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from device_agent.tasks import ledger as ledger_module
+from device_agent.tasks import training_child
 from device_agent.tasks.device_store import RUNS_KEPT, DeviceStore, read_releases
 from device_agent.tasks.ledger import Ledger, Release
 from device_agent.tasks.training_child import StoredArrays
 from edgefed.errors import StorageError, UnknownNameError
+from edgefed.files.mapped import release
 from edgefed.learn.base.types import Tensors
 from edgefed.sharing.releases import labels_release
 from edgefed.wire.messages import Birth
@@ -179,6 +181,19 @@ def test_what_is_kept_is_read_from_disk_once(tmp_path: Path) -> None:
         one.commit(reply(2), {}, None, groups(a=3, b=0, c=4))
         assert values(stored, one) == {"a": 3, "c": 4}
         assert len(stored._unpacked) == 2, "what was replaced is not kept in memory"
+
+
+@pytest.mark.parametrize("large", [1, 2**30])
+def test_state_in_a_large_blob_is_mapped(
+    tmp_path: Path, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_child, "LARGE", large)
+    with closing(DeviceStore(tmp_path, BIG)) as one:
+        one.commit(reply(1), {}, {"p": {"w": np.arange(5.0)}, "q": {}}, groups(a=1))
+        private, state = private_state(one, "r-1"), persistent_state(one).device_state
+    for array, values in ((private["p"]["w"], np.arange(5.0)), (state["a"]["w"], np.ones(3))):
+        assert release(array) == (large == 1)
+        assert np.array_equal(array, values)
 
 
 def birth(*labels: int, data: str = "samples", session: str = SESSION) -> Birth:

@@ -99,6 +99,15 @@ def test_writing_into_the_result_leaves_the_blob_alone() -> None:
     assert blob == GOLDEN
 
 
+@given(arrays())
+def test_views_have_the_same_values_in_the_blob_s_memory(found: dict[str, Array]) -> None:
+    blob = memoryview(bytearray(pack(found)))
+    views = unpack(blob, None, copied=False)
+    assert same(views, found)
+    for name, array in views.items():
+        assert np.may_share_memory(array, np.frombuffer(blob, np.uint8)) == bool(array.size), name
+
+
 def test_order_is_kept_and_part_of_the_digest() -> None:
     turned = dict(reversed(GOLDEN_ARRAYS.items()))
     assert weights_digest(turned) != weights_digest(GOLDEN_ARRAYS)

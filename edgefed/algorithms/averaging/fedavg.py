@@ -43,6 +43,7 @@ from edgefed.algorithms.interface.exchange import (
 )
 from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.files.mapped import release
 from edgefed.learn.aggregation.exact_mean import ExactMean
 from edgefed.learn.aggregation.server_optimizers import ServerOptimizer
 from edgefed.learn.aggregation.update_divergence import UpdateDivergence
@@ -271,4 +272,8 @@ def delta_role(weights: Tensors) -> ReplyRole:
 
 def difference(after: Tensors, before: Tensors) -> Tensors:
     """Return ``after - before``, array by array, in their own dtypes."""
-    return {name: np.subtract(after[name], before[name]) for name in before}
+    changes = {}
+    for name, array in before.items():
+        changes[name] = np.subtract(after[name], array)
+        release(array)  # a mapped one takes memory while it is read
+    return changes

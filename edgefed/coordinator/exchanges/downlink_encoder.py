@@ -25,6 +25,7 @@ import numpy as np
 from edgefed.algorithms.interface.exchange import Payload
 from edgefed.coordinator.exchanges.held_versions import HeldVersions
 from edgefed.errors import StorageError
+from edgefed.files.mapped import release
 from edgefed.learn.base.types import Tensors
 from edgefed.seeds import generator
 from edgefed.wire.blobs import BlobCache
@@ -145,6 +146,8 @@ class DownlinkEncoder:
             ref = self._whole(payload.arrays)
         else:
             ref = self._difference(name, payload.arrays, codec, seed)
+        for array in payload.arrays.values():
+            release(array)
         # After the blobs are written: a retry after a full disk must encode them again.
         self._refs[name] = ref
         self._sources[name] = source

@@ -573,7 +573,7 @@ class BufferedRounds:
             preparatory_exchanges=after.preparatory_exchanges + 1,
         )
         held, settles = state.downlink.to_json(), (*opened, *self._unwritten)
-        recorder.written(lambda: store.commit(after, merged, held, settles=settles))
+        merged = recorder.written(partial(store.commit, after, merged, held, settles=settles))
         recorder.record, state.state = after, merged
         self._fleet.forget([each.exchange for each in self._unwritten])
         self._unwritten.clear()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from traceback import format_exception
 from typing import Any
 
@@ -431,7 +432,9 @@ class Engine:
         relays = (collector.relayed, delivered_relays(opened, collector.stats.devices))
         store = self._deps.store
         # State, row, downlink, relays and the end of the exchange change in one step
-        self._recorder.written(lambda: store.commit(after, merged, held, *relays, closes=opened))
+        merged = self._recorder.written(
+            partial(store.commit, after, merged, held, *relays, closes=opened)
+        )
         self._sync_relays()
         # Before the state is replaced, since remarks compare both
         for remark in self._algorithm.remarks(state.state, asked, merged):
@@ -485,7 +488,7 @@ class Engine:
         # The answers so far are of the state that is given up
         record, held = self._recorder.without_answers(), state.downlink.to_json()
         store = self._deps.store
-        self._recorder.written(lambda: store.commit(record, anew, held, closes=opened))
+        anew = self._recorder.written(partial(store.commit, record, anew, held, closes=opened))
         self._recorder.record, state.state, state.open = record, anew, None
 
     # -- scores -------------------------------------------------------------------------------

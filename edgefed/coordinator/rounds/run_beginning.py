@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 
 from edgefed.algorithms.composed.merging_check import least_devices
 from edgefed.coordinator.exchanges.device_admission import Admission, admit, paused_in_words
@@ -156,7 +157,7 @@ def _begun_anew(
     """Commit the state in which to plan again in the place of an exchange that an upgrade ended."""
     state = deps.algorithm.begin_anew(checkpoint.state, asked_exchange(opened))
     record, held = recorder.without_answers(), checkpoint.downlink
-    recorder.written(lambda: deps.store.commit(record, state, held, closes=opened))
+    state = recorder.written(partial(deps.store.commit, record, state, held, closes=opened))
     recorder.record = record
     recorder.warn(f"round {opened.round} restarts after the upgrade")
     return replace(checkpoint, state=state, open=())
@@ -271,5 +272,5 @@ def _first(
     first, begun = checkpoint.state, timestamp(deps.clock.now())
     # The form of the data is in the row before the commit, and a resumed run reads it there
     recorder.save(devices=len(roster), started=begun, **asdict(admission.spec))
-    recorder.written(lambda: deps.store.commit(recorder.record, first, {}))
-    return checkpoint
+    first = recorder.written(partial(deps.store.commit, recorder.record, first, {}))
+    return replace(checkpoint, state=first)

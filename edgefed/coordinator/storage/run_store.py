@@ -15,7 +15,7 @@ import json
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, astuple, fields
+from dataclasses import asdict, astuple, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -336,8 +336,10 @@ class Store:
         *,
         closes: OpenExchange | None = None,
         settles: Iterable[OpenExchange] = (),
-    ) -> None:
+    ) -> State:
         """Write a run's state and close the exchange that was merged into it, in one step.
+
+        Returns the state, whose large arrays may be mapped from its files.
 
         ``sent`` and ``delivered`` are blobs between devices, of its answers and of its tasks.
         ``settles`` are the questions of buffered rounds that are closed in this step.
@@ -352,7 +354,7 @@ class Store:
             self._forget_relays(record.run, delivered)
             for relay in sent:
                 self._db.put("relays", record.run, *astuple(relay))
-        self._files.committed(folder, layout, state.groups)
+        return replace(state, groups=self._files.committed(folder, layout, state.groups))
 
     def close_exchange(self, run: str, exchange: OpenExchange) -> None:
         """Forget an open exchange of a run; its state is as it was."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from edgefed.errors import StorageError
+from edgefed.files.mapped import opened_bytes
 from edgefed.files.writing import make_folder, open_private, private_output, storage_error
 from edgefed.learn.base.types import Tensors
 
@@ -26,6 +28,9 @@ PIECE = 1 << 20
 """Bytes of a file that are digested at a time."""
 
 PATTERN = "state-*.safetensors"
+
+LARGE_BYTES = 2**24
+"""Groups of fewer bytes stay in memory."""
 
 _KINDS = {
     f"{kind}{bits}": f"{letter}{bits}"
@@ -132,9 +137,20 @@ class StateFiles:
             {**digests, file: digest},
         )
 
-    def committed(self, folder: Path, layout: Layout, groups: Mapping[str, Tensors]) -> None:
-        """Note that a layout counts from now on, and delete the files that it does not name."""
+    def committed(
+        self, folder: Path, layout: Layout, groups: Mapping[str, Tensors]
+    ) -> Mapping[str, Tensors]:
+        """Note that a layout counts from now on, and delete the files that it does not name.
+
+        Returns:
+            The groups; where they are durable and large, mapped from the files.
+        """
         places, digests = layout.places, layout.digests
+        if self._durable:  # other files may be written again in place
+            groups = {
+                group: self._mapped(folder / places[group], group, arrays)
+                for group, arrays in groups.items()
+            }
         self._folder = folder
         self._kept = {
             group: _KeptGroup(arrays, places[group], digests[places[group]])
@@ -144,6 +160,19 @@ class StateFiles:
         for path in folder.glob(PATTERN):
             if path.name not in digests and path.name not in self.held:
                 path.unlink(missing_ok=True)
+        return groups
+
+    def _mapped(self, path: Path, group: str, arrays: Tensors) -> Tensors:
+        """Return a group mapped from its file, if it is large and its arrays are in memory."""
+        kept = self._kept.get(group)
+        if sum(array.nbytes for array in arrays.values()) < LARGE_BYTES or (
+            kept is not None and _same(kept.arrays, arrays)
+        ):
+            return arrays
+        with suppress(OSError):
+            mapped = _opened(path)
+            return {name: mapped[f"{group}/{name}"] for name in arrays}
+        return arrays
 
     def read(self, folder: Path, layout: Layout) -> dict[str, Tensors]:
         """Return the groups of a layout.
@@ -254,6 +283,25 @@ def _load(path: Path, digest: str) -> Tensors:
         return dict(load_file(path))
     except (OSError, SafetensorError) as error:
         raise _unreadable(path.parent, str(path), str(error)) from error
+
+
+def _opened(path: Path) -> Tensors:
+    """Return the arrays of a file that was written here, mapped.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    held = opened_bytes(path)
+    start = 8 + int.from_bytes(held[:8].tobytes(), "little")
+    header = json.loads(held[8:start].tobytes())
+    header.pop("__metadata__", None)
+    kinds = {letter: np.dtype(name).newbyteorder("<") for name, letter in _KINDS.items()}
+    return {
+        name: held[start:][slice(*entry["data_offsets"])]
+        .view(kinds[entry["dtype"]])
+        .reshape(entry["shape"])
+        for name, entry in header.items()
+    }
 
 
 def _digest_of(path: Path) -> str:

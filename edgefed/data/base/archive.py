@@ -164,7 +164,7 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, scratch: Path | None)
 def _mapped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, scratch: Path) -> Array | None:
     """Return an array in a file without a name; None for one that is better read to memory."""
     declared = _declared(archive, info)
-    if declared.dtype.hasobject or declared.by_columns or not declared.bytes:
+    if declared.dtype.hasobject or declared.by_columns:
         return None
 
     def fill(file: IO[bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent.tasks.training_data import TrainingData, read_training_data
-from device_agent.tasks.training_messages import outcome_fields, outcome_from, packed, unpacked
+from device_agent.tasks.training_messages import (
+    outcome_fields,
+    outcome_from,
+    outcome_pieces,
+    packed,
+    unpacked,
+)
+from device_agent.tasks.training_process import TrainingProcess
 from edgefed.data.base.types import DeviceData
 from edgefed.errors import EdgeFedError
 from edgefed.files.samples import PixelScale, Samples
+from edgefed.process.clock import SystemClock
 from edgefed.worker.outcomes import Outcome
 
 TEXTS = st.text(max_size=8)
 ARRAYS = st.dictionaries(
     st.text("abc/", min_size=1, max_size=4),
-    st.sampled_from(["<f4", "<f8", "<i8", "|u1", "|b1"]).map(lambda name: np.ones((2, 3), name)),
+    st.builds(
+        np.ones,
+        st.sampled_from([(2, 3), (0, 3), ()]),
+        st.sampled_from(["<f4", "<f8", "<i8", "|u1", "|b1"]),
+    ),
     max_size=3,
 )
 OUTCOMES = st.builds(
@@ -53,7 +66,18 @@ def plain(outcome: Outcome) -> str:
 @given(OUTCOMES)
 def test_an_outcome_arrives_as_it_was_sent(outcome: Outcome) -> None:
     message = unpacked(packed("done", outcome=outcome_fields(outcome)))
-    assert plain(outcome_from(message["outcome"])) == plain(outcome)
+    pieces = map(bytes, outcome_pieces(outcome))
+    assert plain(outcome_from(message["outcome"], pieces.__next__)) == plain(outcome)
+    assert not list(pieces)
+
+
+def test_an_outcome_that_comes_too_late_is_read_to_its_end() -> None:
+    outcome = Outcome(status="ok", blobs={"delta": b"1"}, private={"state": {"w": np.ones(3)}})
+    message = unpacked(packed("done", exchange="given-up", outcome=outcome_fields(outcome)))
+    pieces = map(bytes, outcome_pieces(outcome))
+    agent: Any = SimpleNamespace(_clock=SystemClock(), _order=None)  # any report would fail
+    TrainingProcess._take(agent, message, pieces.__next__)
+    assert not list(pieces), "the next message begins here"
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x93\x01\x02\x03", b"\x81\xa1x\x01"])

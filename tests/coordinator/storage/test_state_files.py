@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from edgefed.algorithms.composed.registry import make
 from edgefed.algorithms.interface.base import State
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.storage import state_files
 from edgefed.coordinator.storage.new_run import create_run
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.state_files import StateFiles, write_arrays
+from edgefed.files.mapped import release
 from edgefed.learn.base.types import Tensors
-from tests.run_fixture import Ticking
+from tests.run_fixture import Ticking, World, recipe
 from tests.wire.memory import at_most
 
 MEGABYTE = 1 << 20
@@ -73,6 +77,64 @@ def test_arrays_that_did_not_change_are_not_written_again(tmp_path: Path) -> Non
             n: array.tolist() for n, array in changed.items()
         }
     assert (tmp_path / "state-000001.safetensors").stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_large_groups_are_mapped_from_files_that_are_not_written_again(
+    tmp_path: Path, durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_files, "LARGE_BYTES", 4000)
+    files = StateFiles(durable=durable)
+    odd: Tensors = {f"{kind}": np.array([[0, 1, 1]], kind) for kind in KINDS}
+    given: dict[str, Tensors] = {
+        "large": {**odd, "w": np.arange(1000, dtype=np.float32), "none": np.zeros((0, 4))},
+        "small": {"w": np.ones(999, np.float32)},
+    }
+    layout = files.write(tmp_path, "state-000001.safetensors", given)
+    held = files.committed(tmp_path, layout, given)
+    assert {name: release(group["w"]) for name, group in held.items()} == {
+        "large": durable,
+        "small": False,
+    }
+    again = files.write(tmp_path, "state-000002.safetensors", held)
+    assert set(again.places.values()) == {"state-000001.safetensors"}
+    assert files.committed(tmp_path, again, held)["large"] is held["large"]
+    for path in tmp_path.glob("*.safetensors"):
+        path.unlink()
+    for name, array in given["large"].items():
+        assert held["large"][name].dtype == array.dtype
+        np.testing.assert_array_equal(held["large"][name], array, strict=True)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {},
+        {"algorithm": {"name": "fedavg", "server": "adam"}},
+        {"algorithm": {"name": "scaffold"}},
+        {"wire": {"downlink": "int8", "uplink": "int8"}},
+        {"rounds": {"mode": "buffered", "buffer": 2}},
+    ],
+)
+def test_a_run_on_mapped_states_ends_in_the_same_bits(
+    tmp_path: Path, sections: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = []
+    for large in (2**30, 1):
+        monkeypatch.setattr(state_files, "LARGE_BYTES", large)
+        world = World(tmp_path / str(large), recipe(**sections), durable=True)
+        algorithm = make(world.recipe)
+        merge, mapped = algorithm.merge, list[bool]()
+
+        def noted(state: State, *rest: Any, merge: Any = merge, mapped: Any = mapped) -> Any:
+            mapped += [release(a) for group in state.groups.values() for a in group.values()]
+            return merge(state, *rest)
+
+        monkeypatch.setattr(algorithm, "merge", noted)
+        digests.append(world.engine(algorithm=algorithm).run().weights_digest)
+        world.close()
+        assert set(mapped) == {large == 1}
+    assert digests[0] == digests[1]
 
 
 def test_three_hundred_commits_take_no_more_disk_than_a_few(tmp_path: Path) -> None:

@@ -83,6 +83,15 @@ def test_only_large_arrays_are_in_mapped_files_which_nothing_names(
     assert [file for file in tmp_path.rglob("*") if file.is_file()] == [path]
 
 
+def test_the_first_index_may_change_fastest_and_a_test_part_may_be_empty(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    fields = {"x_test": values[:0], "y_test": LABELS[:0], "y_train": LABELS}
+    content = read_npz(write_npz(tmp_path / "a.npz", x_train=np.asfortranarray(values), **fields))
+    assert np.array_equal(content.train.inputs, values)
+    assert content.test is not None
+    assert len(content.test) == 0
+
+
 def test_without_room_on_the_disk_arrays_are_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
