@@ -19,7 +19,6 @@ With ``--computed``, the costs of a round of connected devices up to a million a
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import tempfile
 import time
@@ -63,7 +62,7 @@ def started(data: str, devices: int, rounds: int) -> dict[str, float]:
 
     recipe = {
         "model": {"name": "mlp", "hidden": []},
-        "data": {"name": "npz", "path": data, "partition": "iid"},
+        "data": {"name": "npz", "path": data, "partition": "iid", "max_bytes": 2**33},
         "rounds": {"count": rounds, "cohort": 10},
         "simulation": {"devices": devices, "engine": "sequential"},
     }
@@ -72,15 +71,16 @@ def started(data: str, devices: int, rounds: int) -> dict[str, float]:
     return {
         f"start_cpu_s_{devices}": cpu,
         f"round_s_{devices}": (time.perf_counter() - begun) / rounds,
-        f"rss_mb_{devices}": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        f"own_mb_{devices}": _own_bytes() / 2**20,
+        f"rss_mb_{devices}": _memory_mb("VmHWM"),
+        f"own_mb_{devices}": _memory_mb("RssAnon"),
     }
 
 
-def _own_bytes() -> int:
-    """Return the resident memory of this process without the pages of files."""
+def _memory_mb(name: str) -> float:
+    """Return a size of this process's memory by its name in ``/proc/PID/status``."""
+    # getrusage would tell the highest of the process that started this one, if that is higher.
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def rounds_per_second(*, out: bool) -> float:

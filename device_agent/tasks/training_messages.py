@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from edgefed.wire.envelope import decode, encode
+from edgefed.wire.limits import MAX_BLOB_BYTES
 from edgefed.wire.messages import Task
 from edgefed.wire.rollout_messages import ModelOutcome
 from edgefed.wire.tensors import packed_pieces, unpack
@@ -156,7 +157,14 @@ def order_from(fields: Mapping[str, Any]) -> TrainingOrder:
 
 
 def outcome_fields(outcome: Outcome) -> dict[str, Any]:
-    """Return an outcome as plain values, with the names of its blobs and groups."""
+    """Return an outcome as plain values, with the names of its blobs and groups.
+
+    Raises:
+        WireError: ``wire.tensor`` for a group that cannot be packed.
+    """
+    for name in _GROUPS:
+        for arrays in getattr(outcome, name).values():
+            next(packed_pieces(arrays))  # what is wrong shows in the first piece
     return {
         **{name: getattr(outcome, name) for name in _PLAIN},
         "metrics": dict(outcome.metrics),
@@ -190,20 +198,31 @@ def outcome_from(fields: Mapping[str, Any], next_piece: Callable[[], bytes]) -> 
     Raises:
         EdgeFedError, KeyError, TypeError, ValueError: it is none.
     """
-
-    def joined() -> bytes:
-        pieces = list(iter(next_piece, b""))
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
     known: dict[str, Any] = {name: fields[name] for name in (*_PLAIN, "metrics")}
-    known |= {name: {key: joined() for key in fields[name]} for name in _BLOBS}
-    known |= {name: {key: _unpacked(joined()) for key in fields[name]} for name in _GROUPS}
+    for name in (*_BLOBS, *_GROUPS):
+        keys = fields[name]
+        if type(keys) is not list or not all(type(key) is str for key in keys):
+            raise TypeError(f"{name} has other than a list of names")
+        parts = {key: _joined(next_piece) for key in keys}
+        in_groups = name in _GROUPS
+        known[name] = {key: _unpacked(part) for key, part in parts.items()} if in_groups else parts
     return Outcome(**known, ledger=tuple(json.loads(fields["ledger"])))
 
 
 _PLAIN = ("status", "reason", "samples", "seconds", "trace")
 _BLOBS = ("blobs", "relays")
 _GROUPS = ("private", "device_state")
+
+
+def _joined(next_piece: Callable[[], bytes]) -> bytes:
+    """Return the bytes of pieces up to an empty one."""
+    pieces, size = list[bytes](), 0
+    for piece in iter(next_piece, b""):
+        pieces.append(piece)
+        size += len(piece)
+        if size > MAX_BLOB_BYTES:
+            raise ValueError(f"pieces of more than {MAX_BLOB_BYTES} bytes")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _unpacked(data: bytes) -> Tensors:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import mmap
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefed.errors import StorageError
-from edgefed.files.writing import free_bytes, make_folder
+from edgefed.files.writing import make_folder
 
 Array = npt.NDArray[Any]
 
@@ -55,6 +54,8 @@ def unpacked(
 ) -> Array | None:
     """Return an array in a file without a name, which ends with the array.
 
+    Changes of it stay in this process.
+
     Args:
         folder: on the disk that takes the file.
         shape: of the array, in C order; it has values.
@@ -62,16 +63,13 @@ def unpacked(
         fill: writes the array's bytes; its errors, but an `OSError`, are raised.
 
     Returns:
-        None if the disk takes no such file, or if a quarter of the free space is less.
+        None if the disk does not take the file.
     """
-    size = math.prod(shape) * dtype.itemsize
     try:
-        if size > free_bytes(make_folder(folder)) // 4:
-            return None
-        with tempfile.TemporaryFile(dir=folder) as file:
+        with tempfile.TemporaryFile(dir=make_folder(folder)) as file:
             fill(file)
             file.flush()
-            mapped = np.memmap(file, dtype, "r+", shape=shape)
+            mapped = np.memmap(file, dtype, "c", shape=shape)
     except (OSError, StorageError):
         return None
     _maps.add(_map_of(mapped))
@@ -81,7 +79,8 @@ def unpacked(
 def release(array: Array) -> bool:
     """Take the pages of a mapped array out of this process's memory.
 
-    They are mapped again when they are read; changes of an array from `opened` are lost.
+    It is one file's, and so may be other arrays. Pages are mapped again when they are read, as they
+    are in the file: changes of these arrays are lost.
 
     Returns:
         False for any other array, which stays as it is.
@@ -107,8 +106,8 @@ def copied_rows(array: Array, index: npt.NDArray[np.int64]) -> Array | None:
 def blocks(array: Array) -> Iterator[memoryview]:
     """Yield the bytes of a contiguous array block by block.
 
-    A mapped array is released after each block, which is to be read before the next one is taken;
-    it must not have been changed.
+    A mapped array, which was not changed, is released after each block. A block is therefore read
+    before the next one is taken.
     """
     flat = array.reshape(-1).view(np.uint8)
     for start in range(0, len(flat), BLOCK_BYTES):

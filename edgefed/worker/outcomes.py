@@ -155,7 +155,7 @@ def _plus(arrays: Tensors, before: Tensors | None) -> Tensors:
     sums = {**arrays}
     for name, old in before.items():
         sums[name] = arrays[name] + old
-        release(old)  # a mapped one takes memory while it is read
+        release(old)  # until then, a mapped one takes memory
     return sums
 
 

@@ -275,5 +275,5 @@ def difference(after: Tensors, before: Tensors) -> Tensors:
     changes = {}
     for name, array in before.items():
         changes[name] = np.subtract(after[name], array)
-        release(array)  # a mapped one takes memory while it is read
+        release(array)  # until then, a mapped one takes memory
     return changes

@@ -138,6 +138,8 @@ class DownlinkEncoder:
             return
         self._sent.pop(name, None)  # its memory, before that of the next payload is needed
         source = weights_digest(payload.arrays)
+        for array in payload.arrays.values():
+            release(array)
         if held and self._sources[name] == source:
             self._sent[name] = payload.arrays
             return

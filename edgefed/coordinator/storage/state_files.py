@@ -86,8 +86,8 @@ class _KeptGroup:
 class StateFiles:
     """Writes and reads states.
 
-    The arrays of the run that was committed last stay in memory, so that a group which has not
-    changed is not written again; those of other runs do not.
+    The arrays of the run that was committed last are kept, so that a group which has not changed is
+    not written again; those of other runs are not.
 
     Args:
         durable: whether a write waits for the disk.
@@ -146,11 +146,8 @@ class StateFiles:
             The groups; where they are durable and large, mapped from the files.
         """
         places, digests = layout.places, layout.digests
-        if self._durable:  # other files may be written again in place
-            groups = {
-                group: self._mapped(folder / places[group], group, arrays)
-                for group, arrays in groups.items()
-            }
+        if self._durable:  # a file that is not may be written again in place
+            groups = self._mapped(folder, places, groups)
         self._folder = folder
         self._kept = {
             group: _KeptGroup(arrays, places[group], digests[places[group]])
@@ -162,17 +159,21 @@ class StateFiles:
                 path.unlink(missing_ok=True)
         return groups
 
-    def _mapped(self, path: Path, group: str, arrays: Tensors) -> Tensors:
-        """Return a group mapped from its file, if it is large and its arrays are in memory."""
-        kept = self._kept.get(group)
-        if sum(array.nbytes for array in arrays.values()) < LARGE_BYTES or (
-            kept is not None and _same(kept.arrays, arrays)
-        ):
-            return arrays
-        with suppress(OSError):
-            mapped = _opened(path)
-            return {name: mapped[f"{group}/{name}"] for name in arrays}
-        return arrays
+    def _mapped(
+        self, folder: Path, places: Mapping[str, str], groups: Mapping[str, Tensors]
+    ) -> dict[str, Tensors]:
+        """Return groups of which the large ones are mapped from their files, if they are new."""
+        kept, mapped, opened = self._kept, dict(groups), dict[str, Tensors]()
+        for group, arrays in groups.items():
+            known = group in kept and _same(kept[group].arrays, arrays)
+            if known or sum(array.nbytes for array in arrays.values()) < LARGE_BYTES:
+                continue
+            file = places[group]
+            with suppress(OSError):
+                if file not in opened:
+                    opened[file] = _opened(folder / file)
+                mapped[group] = {name: opened[file][f"{group}/{name}"] for name in arrays}
+        return mapped
 
     def read(self, folder: Path, layout: Layout) -> dict[str, Tensors]:
         """Return the groups of a layout.

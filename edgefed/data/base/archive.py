@@ -9,6 +9,7 @@ import io
 import math
 import zipfile
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -18,8 +19,9 @@ import numpy as np
 from edgefed.data.base.limits import COLUMN_BYTES, VALUE_BYTES, check_bytes
 from edgefed.data.base.paths import require_file
 from edgefed.data.base.types import Array
-from edgefed.errors import DataError, EdgeFedError
+from edgefed.errors import DataError, EdgeFedError, StorageError
 from edgefed.files.mapped import unpacked
+from edgefed.files.writing import free_bytes
 
 HEADER_BYTES = 12_000
 """Longest header of an array that is looked at; NumPy takes one of up to 10,000 characters."""
@@ -102,6 +104,7 @@ def read_arrays(
                 if name in known or name.startswith(columns)
             }
             _check(archive, members, path, max_bytes, columns)
+            scratch = _with_room(scratch, members)
             return {name: _read(archive, info, scratch) for name, info in members.items()}
     except EdgeFedError:
         raise
@@ -151,6 +154,18 @@ def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Declared:
     return declared
 
 
+def _with_room(scratch: Path | None, members: Mapping[str, zipfile.ZipInfo]) -> Path | None:
+    """Return a folder if all large arrays take at most a quarter of its free disk, or None.
+
+    The data set's entry in the cache, which is as large, may take half of what is then free.
+    """
+    large = sum(info.file_size for info in members.values() if info.file_size >= LARGE_BYTES)
+    with suppress(StorageError):
+        if scratch is not None and 4 * large <= free_bytes(scratch):
+            return scratch
+    return None
+
+
 def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, scratch: Path | None) -> Array:
     if scratch is not None and info.file_size >= LARGE_BYTES:
         array = _mapped(archive, info, scratch)
@@ -164,14 +179,19 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, scratch: Path | None)
 def _mapped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, scratch: Path) -> Array | None:
     """Return an array in a file without a name; None for one that is better read to memory."""
     declared = _declared(archive, info)
-    if declared.dtype.hasobject or declared.by_columns:
+    if declared.dtype.hasobject or declared.by_columns or not declared.bytes:
         return None
 
     def fill(file: IO[bytes]) -> None:
         with archive.open(info) as member:
             _Pieces(member).read(declared.start)
-            while piece := member.read(PIECE_BYTES):  # to its end, where its checksum is compared
+            left = declared.bytes
+            while piece := member.read(min(PIECE_BYTES, left)):
                 file.write(piece)
+                left -= len(piece)
+            # At a member's end, its checksum is compared
+            if left or member.read(1):
+                raise ValueError(f"{info.filename} holds other than its {declared.bytes} bytes")
 
     return unpacked(scratch, declared.shape, declared.dtype, fill)
 

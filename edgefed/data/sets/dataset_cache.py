@@ -110,11 +110,11 @@ def cached(source: CachedSource, read: Callable[[], Dataset]) -> Dataset:
     before = _state(source)
     if before == "":
         return read()
-    with ExitStack() as opened:
+    with ExitStack() as held:
         try:
             folder = make_folder(source.folder)
             # Processes that start at once, as those of a sweep, wait for the first to decode.
-            opened.enter_context(locked(folder))
+            held.enter_context(locked(folder))
         except (OSError, StorageError) as error:
             _warn(source.root, error)
             return read()

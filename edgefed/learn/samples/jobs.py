@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from edgefed.errors import DIVERGED, LOWER_RATE, DataError, UsageError
+from edgefed.files.mapped import release
 from edgefed.learn.base.augment import check_augment
 from edgefed.learn.base.transfers import is_remote, upload_all
 from edgefed.learn.base.types import Array, Job, Params, Samples, Tensors
@@ -121,7 +122,10 @@ def load_variables(job: Job, device: torch.device) -> Params:
 def load(model: Model, weights: Tensors, device: torch.device) -> Params:
     """Return a copy of ``weights`` on the device, in the model's own kinds of numbers."""
     state = model.module.state_dict()
-    own = [torch.tensor(weights[name], dtype=state[name].dtype) for name in model.names]
+    own: list[torch.Tensor] = []
+    for name in model.names:
+        own.append(torch.tensor(weights[name], dtype=state[name].dtype))
+        release(weights[name])  # until then, a mapped one takes memory
     return dict(zip(model.names, _apart(own, device), strict=True))
 
 

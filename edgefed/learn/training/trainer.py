@@ -11,7 +11,6 @@ from torch.nn import functional
 
 from edgefed.config.recipes.sections import LossName
 from edgefed.errors import EdgeFedError
-from edgefed.files.mapped import release
 from edgefed.learn.base.gradient_memory import keep_freed
 from edgefed.learn.base.processors import pick_device, repeatable
 from edgefed.learn.base.recurrent_state import CarriedState
@@ -141,8 +140,6 @@ class Trainer:
         data, forward = self._inputs_or_features(samples, features=features)
         check_pixels(job, data)
         params = load(self.model, job.weights, self.device) | load_variables(job, self.device)
-        for array in job.weights.values():
-            release(array)  # a mapped one is next read when it is compared with the result
         for name in trained:
             params[name].requires_grad_()
         if job.variables and self.device.type == "cpu":

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from device_agent.tasks import training_messages
 from device_agent.tasks.training_data import TrainingData, read_training_data
 from device_agent.tasks.training_messages import (
     outcome_fields,
@@ -22,7 +23,7 @@ from device_agent.tasks.training_messages import (
 )
 from device_agent.tasks.training_process import TrainingProcess
 from edgefed.data.base.types import DeviceData
-from edgefed.errors import EdgeFedError
+from edgefed.errors import EdgeFedError, WireError
 from edgefed.files.samples import PixelScale, Samples
 from edgefed.process.clock import SystemClock
 from edgefed.worker.outcomes import Outcome
@@ -78,6 +79,26 @@ def test_an_outcome_that_comes_too_late_is_read_to_its_end() -> None:
     agent: Any = SimpleNamespace(_clock=SystemClock(), _order=None)  # any report would fail
     TrainingProcess._take(agent, message, pieces.__next__)
     assert not list(pieces), "the next message begins here"
+
+
+def test_what_cannot_be_packed_shows_before_anything_is_sent() -> None:
+    outcome = Outcome(status="ok", private={"state": {"w": np.ones(3, np.complex64)}})
+    with pytest.raises(WireError, match="complex64"):
+        outcome_fields(outcome)
+
+
+@pytest.mark.parametrize("names", [[None], "ab", [2.5], {"a": 1}])
+def test_names_are_a_list_of_texts(names: Any) -> None:
+    fields = {**outcome_fields(Outcome(status="ok")), "blobs": names}
+    with pytest.raises(TypeError):
+        outcome_from(fields, lambda: b"")
+
+
+def test_pieces_without_an_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_messages, "MAX_BLOB_BYTES", 2**20)
+    fields = {**outcome_fields(Outcome(status="ok")), "blobs": ["delta"]}
+    with pytest.raises(ValueError, match="pieces of more than"):
+        outcome_from(fields, lambda: bytes(2**16))
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x93\x01\x02\x03", b"\x81\xa1x\x01"])

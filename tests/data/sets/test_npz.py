@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import signal
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.fuzzing.file_targets import npy_header
 from edgefed.data.base import archive
 from edgefed.data.devices.sources import load_device
 from edgefed.data.sets.datasets import load
 from edgefed.data.sets.npz import read_npz
 from edgefed.errors import DataError
-from edgefed.files import mapped
 from edgefed.files.mapped import release
 from edgefed.wire import limits
-from tests.data.bombs import repacked
+from tests.data.bombs import repacked, write_members
 from tests.data.helpers import section, write_npz
 
 LABELS = np.array([0, 1, 2, 1])
@@ -92,15 +93,34 @@ def test_the_first_index_may_change_fastest_and_a_test_part_may_be_empty(tmp_pat
     assert len(content.test) == 0
 
 
+@pytest.mark.parametrize("more", [-8, 8, 2**20])
+def test_a_large_array_that_ends_elsewhere_than_it_declares_is_refused(
+    tmp_path: Path, arrays: str, more: int
+) -> None:
+    whole = npy_header("(4, 2)") + bytes(32 + max(more, 0))
+    path = write_members(tmp_path / "a.npz", x=whole, y=npy_header("(4,)", "|u1") + bytes(4))
+    raw = bytearray(path.read_bytes())
+    for place, sizes in ((raw.index(b"PK\3\4"), 22), (raw.index(b"PK\1\2"), 24)):
+        struct.pack_into("<I", raw, place + sizes, len(whole) + min(more, 0))
+    path.write_bytes(raw)
+    if arrays == "in memory" and more > 0:  # what follows the array is not read
+        assert len(read_npz(path).train) == 4
+        return
+    with pytest.raises(DataError, match="cannot be read as an NPZ file"):
+        read_npz(path)
+
+
 def test_without_room_on_the_disk_arrays_are_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, arrays: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
     path = write_npz(tmp_path / "a.npz", x=values, y=LABELS)
-    monkeypatch.setattr(mapped, "free_bytes", lambda path: 4 * values.nbytes - 1)
-    content = read_npz(path)
-    assert not release(content.train.inputs)
-    assert np.array_equal(content.train.inputs, values)
+    large = 4 * sum(info.file_size for info in zipfile.ZipFile(path).infolist())
+    for free in (large - 1, large):
+        monkeypatch.setattr(archive, "free_bytes", lambda path, free=free: free)
+        content = read_npz(path)
+        assert release(content.train.inputs) == (arrays == "in mapped files" and free == large)
+        assert np.array_equal(content.train.inputs, values)
 
 
 def test_a_disk_that_fills_up_meanwhile_leaves_arrays_in_memory(tmp_path: Path) -> None:
