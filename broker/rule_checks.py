@@ -55,13 +55,13 @@ class RuleReport:
         name: stable name of the rule.
         rule: the rule, as a sentence.
         outcome: whether it does.
-        told: the observation where it is broken, or the reason why it was not tried.
+        observation: the observation where it is broken, or the reason why it was not tried.
     """
 
     name: str
     rule: str
     outcome: Outcome
-    told: str = ""
+    observation: str = ""
 
 
 @dataclass(frozen=True)

@@ -46,12 +46,12 @@ def enroll(
     own = settings.name or ("" if parsed.name else device_name(settings))
     applicant = Applicant(parsed, own, ("device",), settings.state)
     made = trade(applicant, SystemClock(), talk)
-    answer = _told(made)
+    answer = _plain(made)
     options.answer(answer, columns(list(answer.items())))
     options.note("next: edgefed-agent run --data npz:FILE")
 
 
-def _told(made: Credentials) -> dict[str, str]:
+def _plain(made: Credentials) -> dict[str, str]:
     from edgefed.process.clock import timestamp
     from edgefed.trust.tokens import fingerprint
 

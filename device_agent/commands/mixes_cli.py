@@ -82,7 +82,7 @@ def preview(
 
     write_output(file, mix_sheet(made, data.class_names))
     epsilons = _epsilons(data, number, mix_settings)
-    answer = {"png": str(file), **_told(made, number), "epsilon": epsilons}
+    answer = {"png": str(file), **_plain(made, number), "epsilon": epsilons}
     options.answer(answer, str(file))
     if not options.quiet and not options.json:
         _talk(epsilons)
@@ -163,7 +163,7 @@ def _talk(epsilons: list[dict[str, float | None]]) -> None:
         talk(f"noise {scale_in_words(epsilon['noise_scale'] or 0)}: {in_words(epsilon['per_mix'])}")
 
 
-def _told(made: MixPreview, label: int) -> dict[str, Any]:
+def _plain(made: MixPreview, label: int) -> dict[str, Any]:
     """Return the samples of the mixes, in the form of ``--json``."""
     mixes = [
         {

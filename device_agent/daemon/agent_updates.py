@@ -241,7 +241,7 @@ class AgentUpdates:
             intake.failures.clear()
             self._again_at = now + AGAIN
         offer, needs = self._offer, self._needs()
-        missing = {each: size for each, size in needs.items() if not intake.cache.has(each)}
+        missing = {digest: size for digest, size in needs.items() if not intake.cache.has(digest)}
         if missing and now >= self._again_at and not any(map(intake.coming, missing)):
             digest, size = next(iter(missing.items()))
             self._send(intake.fetch("", digest, size, "pull", now), now)

@@ -113,18 +113,18 @@ def read_announced(folder: Path) -> AnnouncedSamples | None:
 
 
 def only_announced(
-    data: DeviceData, found: AnnouncedSamples, announced: AnnouncedSamples
+    data: DeviceData, described: AnnouncedSamples, announced: AnnouncedSamples
 ) -> DeviceData | None:
     """Return the announced samples of a device's data; None if none to train on are left.
 
     Args:
         data: the present data.
-        found: describes it.
+        described: describes it.
         announced: the samples of before.
     """
     pool = joined([data.train, data.test]) if len(data.test) else data.train
     places: dict[int, list[int]] = {}  # several of equal samples
-    for place, key in enumerate([*found.train.tolist(), *found.test.tolist()]):
+    for place, key in enumerate([*described.train.tolist(), *described.test.tolist()]):
         places.setdefault(key, []).append(place)
     parts = []
     for keys in (announced.train.tolist(), announced.test.tolist()):

@@ -124,7 +124,7 @@ class OverflowReport:
         self.dropped = 0
         self.refused: dict[str, int] = {}
         self._counts = counts
-        self._told: tuple[int, int] = (0, 0)
+        self._reported: tuple[int, int] = (0, 0)
         self.next_due = self._next_complaint = float("-inf")
 
     def due(self, now: float) -> bool:
@@ -143,11 +143,11 @@ class OverflowReport:
         return True
 
     def _complain(self) -> None:
-        dropped, refused = self._told
+        dropped, refused = self._reported
         if self.dropped > dropped:
             message = "messages dropped because they came too fast: %d; they are sent again"
             log.warning(message, self.dropped)
         if sum(self.refused.values()) > refused:
             message = "messages over the limits of this device were not read: %s"
             log.warning(message, ", ".join(f"{kind} {n}" for kind, n in self.refused.items()))
-        self._told = self.dropped, sum(self.refused.values())
+        self._reported = self.dropped, sum(self.refused.values())

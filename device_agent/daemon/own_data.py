@@ -50,7 +50,7 @@ class OwnData:
         self._settings = settings
         self._folder = agent_folder(settings)
         self._announced = read_announced(self._folder)
-        self._found: AnnouncedSamples | None = None
+        self._described: AnnouncedSamples | None = None
         self._reported: object = None
         self.seen = ""
 
@@ -86,13 +86,13 @@ class OwnData:
 
         data = load_device(settings.data, settings.holdout, settings.state / "data", parts)
         split = split or GrowingSplit(settings.holdout, *2 * [np.zeros(0, np.uint64)])
-        found = described_samples(data, settings.data, split)
+        described = described_samples(data, settings.data, split)
         if at_start and before is not None and OpenRun(self._folder).owner is not None:
-            kept = only_announced(data, found, before)
-            if kept is not None and not found.same_samples(before):
+            kept = only_announced(data, described, before)
+            if kept is not None and not described.same_samples(before):
                 self.seen = ""
-                data, found = kept, described_samples(kept, settings.data, split)
-        self._found = found
+                data, described = kept, described_samples(kept, settings.data, split)
+        self._described = described
         return data
 
     @property
@@ -109,8 +109,8 @@ class OwnData:
     @property
     def is_announced(self) -> bool:
         """Whether the samples that were read last are those that were announced last."""
-        found, announced = self._found, self._announced
-        return found is not None and announced is not None and found.same_samples(announced)
+        described, announced = self._described, self._announced
+        return described is not None and announced is not None and described.same_samples(announced)
 
     def announce(self) -> None:
         """Remember the samples that were read last, before a birth tells of them.
@@ -118,11 +118,11 @@ class OwnData:
         Raises:
             StorageError: the disk does not take them.
         """
-        if self._found is not None and (
+        if self._described is not None and (
             not self.is_announced or self._announced_of_source() is None
         ):
-            self._found.write(self._folder)
-            self._announced = self._found
+            self._described.write(self._folder)
+            self._announced = self._described
 
     def report(self, data: DeviceData) -> None:
         """Log the warnings of data, once for the same files."""

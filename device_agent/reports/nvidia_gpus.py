@@ -42,13 +42,13 @@ class NvidiaGpus:
 
     def _read(self, reading: Callable[[Any, Any], float]) -> list[float]:
         self._open()
-        found: list[float] = []
+        readings: list[float] = []
         for gpu in self._handles:
             try:
-                found.append(float(reading(self._nvml, gpu)))
+                readings.append(float(reading(self._nvml, gpu)))
             except Exception:  # not supported, or lost: no reading is worth the agent
                 continue
-        return found
+        return readings
 
     def _open(self) -> None:
         """Look for the library, the driver and the GPUs, unless that was done a moment ago."""

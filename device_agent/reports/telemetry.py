@@ -172,8 +172,8 @@ class Sensors:
         """Return the charge of the fullest battery in percent, without those of other devices."""
         charges = _numbers(supply / "capacity" for supply in self._supplies("Battery"))
         if sys.platform != "linux" and not charges and hasattr(psutil, "sensors_battery"):
-            found = psutil.sensors_battery()
-            return float(found.percent) if found else None
+            fullest = psutil.sensors_battery()
+            return float(fullest.percent) if fullest else None
         return max(charges, default=None)
 
     def mains(self) -> bool | None:
@@ -189,10 +189,10 @@ class Sensors:
 
     def _supplies(self, kind: str) -> list[Path]:
         """Return the power supplies of a kind; those of a mouse or a headset do not count."""
-        found = self._root.glob("sys/class/power_supply/*")
+        supplies = self._root.glob("sys/class/power_supply/*")
         return [
             supply
-            for supply in found
+            for supply in supplies
             if _text(supply / "type") == kind and _text(supply / "scope") != "Device"
         ]
 

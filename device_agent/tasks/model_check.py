@@ -155,8 +155,8 @@ def _worse(made: ModelChecked, tolerance: float) -> str:
         return ""
     limit = before - tolerance if made.metric == ACCURACY else before * (1 + tolerance)
     is_worse = score < limit if made.metric == ACCURACY else score > limit
-    told = f"its {made.metric} is {score:.4g} on {before:.4g} before"
-    return f"{told}, and model_tolerance is {tolerance:g}" if is_worse else ""
+    comparison = f"its {made.metric} is {score:.4g} on {before:.4g} before"
+    return f"{comparison}, and model_tolerance is {tolerance:g}" if is_worse else ""
 
 
 def _exported(

@@ -46,7 +46,7 @@ class Shortage:
     def __init__(self) -> None:
         self.due: float | None = None
         self._wait = 0.0
-        self._told = False
+        self._was_noted = False
 
     def begin(self, now: float, freed: int) -> bool:
         """Note that the disk is full; return whether to report it.
@@ -62,7 +62,7 @@ class Shortage:
             return False
         self._wait = min(max(FIRST_WAIT, 2 * self._wait), LONGEST_WAIT)
         self.due = now + self._wait
-        self._told = True
+        self._was_noted = True
         return True
 
     def over(self, now: float) -> bool:
@@ -74,7 +74,7 @@ class Shortage:
 
     def end(self) -> bool:
         """Note that the writes succeeded; return whether the shortage had been reported."""
-        was_reported, self._told, self._wait = self._told, False, 0.0
+        was_reported, self._was_noted, self._wait = self._was_noted, False, 0.0
         return was_reported
 
 

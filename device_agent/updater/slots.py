@@ -56,20 +56,20 @@ class Slots:
             wheels: digests of the stored files, by name, with that of the lock, ``lock.txt``.
         """
         self._create(slot)
-        found = self._folder / slot / "wheels"
+        folder = self._folder / slot / "wheels"
         for name, digest in wheels.items():
-            keep(self._store / digest, found / name)
-        lines = (found / "lock.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+            keep(self._store / digest, folder / name)
+        lines = (folder / "lock.txt").read_text(encoding="utf-8").splitlines(keepends=True)
         wanted = {digest for name, digest in wheels.items() if name != "lock.txt"}
         chosen = [line for line in lines if any(digest in line for digest in wanted)]
-        requirements = found / "requirements.txt"
+        requirements = folder / "requirements.txt"
         write_text(requirements, "".join(chosen))
         # fmt: off
         words = [
             str(self.python(slot)), "-I", "-m", "pip", "--isolated", "--disable-pip-version-check",
             "install", "--quiet", "--no-input", "--no-index", "--no-deps", "--no-cache-dir",
             "--require-hashes", "--only-binary=:all:", "--ignore-installed",
-            "--no-warn-script-location", "--find-links", str(found),
+            "--no-warn-script-location", "--find-links", str(folder),
             "--requirement", str(requirements),
         ]
         # fmt: on

@@ -131,7 +131,7 @@ class StateFile:
 
     def __init__(self, home: Path) -> None:
         self._path = home / "state.json"
-        known = {each.name for each in fields(State)}
+        known = {item.name for item in fields(State)}
         read = {name: value for name, value in read_json(self._path).items() if name in known}
         self.state = State(**read)
 

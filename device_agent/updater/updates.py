@@ -173,7 +173,7 @@ class AgentUpdater:
             self._end(f"release {offer.get('release')} was refused: {error}", offer=identity)
             return
         waits, sizes = self._settings.mode == "ask", dict(made.files.values())
-        missing = {each: size for each, size in sizes.items() if not self._slots.stored(each)}
+        missing = {wheel: size for wheel, size in sizes.items() if not self._slots.stored(wheel)}
         self._file.change(
             phase="waiting" if waits else "fetching",
             release=made.release,

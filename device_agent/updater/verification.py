@@ -127,10 +127,10 @@ def _release(
     files = {"lock.txt": _digest(lock)}
     versions = {}
     for wheel, version in _chosen(custom["wheels"]).items():
-        found = target(f"wheels/{wheel}")
-        if found is None:
+        info = target(f"wheels/{wheel}")
+        if info is None:
             raise RefusedReleaseError(f"its wheel {wheel} is missing")
-        files[wheel], versions[wheel] = _digest(found), version
+        files[wheel], versions[wheel] = _digest(info), version
     _moment(signed_at)
     return VerifiedRelease(release, int(custom["number"]), files, versions, signed_at)
 

@@ -108,10 +108,12 @@ def _class_of(point: EntryPoint) -> type | tuple[()]:
 def _of_user(module: str, frame: FrameType, error: BaseException) -> EdgeFedError:
     """Return the error of a user's module; of one class or model, where it is known which."""
     noted, owner = own_code_of(module), frame.f_locals.get("self")
-    of_owner = [each for each in noted if each.member and isinstance(owner, each.member)]
+    of_owner = [
+        failure for failure in noted if failure.member and isinstance(owner, failure.member)
+    ]
     own = (of_owner or noted)[-1]
     named, code, where = f"The {own.kind} {own.name}", own.code, _failed(frame, error)
-    if len({each.kind for each in of_owner or noted}) > 1:
+    if len({failure.kind for failure in of_owner or noted}) > 1:
         named, code = f"Code of module {module}", PluginFailedError.default_code
     kind = DataError if code == "model.failed" else PluginFailedError
     hint = "correct the code; --verbose shows where it failed"

@@ -341,6 +341,6 @@ def _names(points: Collection[EntryPoint]) -> list[str]:
 def _modules_of(member: object) -> tuple[str, ...]:
     """Return the modules that define a class and its bases, or the functions of an object."""
     parts = member.__mro__ if isinstance(member, type) else (member, *vars(member).values())
-    found = {part.__module__ for part in parts if isinstance(part, (type, FunctionType))}
-    own = (module for module in found if module.partition(".")[0] not in NOT_OWN)
+    modules = {part.__module__ for part in parts if isinstance(part, (type, FunctionType))}
+    own = (module for module in modules if module.partition(".")[0] not in NOT_OWN)
     return tuple(sorted(own))

@@ -111,7 +111,7 @@ class _Description:
         """Yield the parts of an object: its class and its fields."""
         kind = type(value)
         if dataclasses.is_dataclass(kind):
-            values = [getattr(value, each.name) for each in dataclasses.fields(kind)]
+            values = [getattr(value, item.name) for item in dataclasses.fields(kind)]
         elif kind.__module__ == MAIN and hasattr(value, "__dict__"):
             values = [vars(value)]
         else:

@@ -185,7 +185,7 @@ def _module(kind: str, name: str, module_name: str) -> object:
 
 def _import_failed(kind: str, name: str, error: BaseException) -> RecipeError:
     return RecipeError(
-        f"The {kind} {name} cannot be imported: {told(error)}.",
+        f"The {kind} {name} cannot be imported: {error_line(error)}.",
         code=f"{kind}.import",
         hint="import the module in a Python shell to see where it fails",
     )
@@ -196,7 +196,7 @@ def with_article(noun: str) -> str:
     return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
 
 
-def told(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return an error of users' code in one line, without a full stop."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text[:SHOWN].rstrip(".: ")

@@ -271,7 +271,7 @@ def takes_writes(path: Path) -> bool:
         check_in_place(path)
     except StorageError:
         return False
-    return os.access(next(each for each in (path, *path.parents) if each.exists()), os.W_OK)
+    return os.access(next(folder for folder in (path, *path.parents) if folder.exists()), os.W_OK)
 
 
 def make_state_private(state: Path) -> None:

@@ -153,12 +153,12 @@ def _events(folder: Path) -> Iterable[Mapping[str, Any]]:
 
 def _speed(device: str, answers: Iterable[_Answer]) -> MeasuredSpeed:
     answers = tuple(answers)
-    per_sample = median(each.training_seconds / each.trained_samples for each in answers)
+    per_sample = median(answer.training_seconds / answer.trained_samples for answer in answers)
     return MeasuredSpeed(
         device,
         _rounded([per_sample]) or 0.0,
-        _rounded([each.uplink for each in answers if each.uplink is not None]),
-        _rounded([each.downlink for each in answers if each.downlink is not None]),
+        _rounded([answer.uplink for answer in answers if answer.uplink is not None]),
+        _rounded([answer.downlink for answer in answers if answer.downlink is not None]),
         _rounded([e.joules / e.trained_samples for e in answers if e.joules is not None]),
     )
 

@@ -96,7 +96,7 @@ class Checkpoints:
         every: least seconds between two checkpoints; 0 for one after each round.
 
     Attributes:
-        found: the checkpoint that a killed process has left; None without one.
+        latest: the checkpoint that a killed process has left; None without one.
 
     Raises:
         StorageError: ``storage.damaged``, ``run.checkpoint``: it cannot be read.
@@ -116,8 +116,8 @@ class Checkpoints:
         self._next = now() + every
         self._tested = 0
         self._replies: set[tuple[str, str]] = set()
-        self.found = self._read()
-        self.last = None if self.found is None else self.found.between
+        self.latest = self._read()
+        self.last = None if self.latest is None else self.latest.between
 
     def close(self) -> None:
         """Close the file."""
@@ -129,12 +129,12 @@ class Checkpoints:
         Raises:
             StorageError: a file that it needs is missing or damaged.
         """
-        assert self.found is not None
-        record, folder = self.found.record, self._store.run_folder(self.found.record.run)
-        self._store.go_back(record, self.found.rows)
+        assert self.latest is not None
+        record, folder = self.latest.record, self._store.run_folder(self.latest.record.run)
+        self._store.go_back(record, self.latest.rows)
         check_resumable(self._store, record)
-        self._store.hold_state(self.found.rows)
-        for name, size in self.found.sizes.items():
+        self._store.hold_state(self.latest.rows)
+        for name, size in self.latest.sizes.items():
             _shorten(folder / name, size)
 
     def begin(
@@ -151,11 +151,11 @@ class Checkpoints:
         """
         self._fleet, self._time, self._trust, self._cache = fleet, time, trust, cache
         self._pinned: frozenset[str] = frozenset()
-        if self.found is None:
+        if self.latest is None:
             return
-        fleet.restore(self.found.fleet)
-        trust.restore(self.found.trust)
-        self._pinned = frozenset(self._store.blobs(self.found.record.run, versions=True))
+        fleet.restore(self.latest.fleet)
+        trust.restore(self.latest.trust)
+        self._pinned = frozenset(self._store.blobs(self.latest.record.run, versions=True))
         if missing := [digest for digest in sorted(self._pinned) if not cache.intact(digest)]:
             raise StorageError(
                 f"The run cannot go on: its blob {missing[0][:12]} is missing or damaged.",

@@ -243,7 +243,9 @@ class LocalFleet(Fleet):
         if self._time is None:
             return {}
         now = self._time.clock.monotonic()
-        late = (each for each in self._shared.values() if each.waits and each.deadline <= now)
+        late = (
+            shared for shared in self._shared.values() if shared.waits and shared.deadline <= now
+        )
         return {shared.task.exchange: "late" for shared in late}
 
     def drop(self, exchange: OpenExchange, *, put_again: bool = False) -> None:

@@ -57,7 +57,7 @@ def open_run(
         folder = store.run_folder(record.run)
         unknown = _check(record, recipe, data, folder)
         opened = checkpoints(make_folder(work_path(folder)))
-        if record.status == "finished" or (opened.found is not None and not unknown):
+        if record.status == "finished" or (opened.latest is not None and not unknown):
             return record, opened
         opened.close()
         why = f"the sources of {unknown} are unknown" if unknown else "it has no checkpoint yet"

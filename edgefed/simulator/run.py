@@ -267,13 +267,13 @@ class Simulation:
         opened.callback(checkpoints.close)
         if run.status == "finished":
             tell(f"run {run.run} has finished before; to repeat it, choose another --out")
-        elif (found := checkpoints.found) is not None:
+        elif (checkpoint := checkpoints.latest) is not None:
             checkpoints.go_back()
-            run = found.record
+            run = checkpoint.record
             tell(f"resumed at round {run.round + 1} of {run.rounds}")
             if time is not None:
                 # A new process's virtual clock starts at 0, and goes on from the checkpoint
-                time.clock.advance(found.seconds)
+                time.clock.advance(checkpoint.seconds)
         self._run = run
         self.earlier += self.store.rounds(run.run)
         return checkpoints
@@ -388,7 +388,7 @@ def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shar
             )
     trained = sum(len(shard.train) > 0 for shard in outlines(shards))
     wanted = recipe.rounds.min_devices
-    if problem := least_devices(recipe).told(trained):
+    if problem := least_devices(recipe).shortage(trained):
         raise UsageError(
             problem, code="simulation.devices", hint="simulate more devices: simulation.devices"
         )

@@ -90,7 +90,7 @@ class StackedExecutor:
         self._sizes = [len(shard.train) for shard in outlines(shards)]
         self._chunk = chunk
         self._tell = tell
-        self._told: set[str] = set()
+        self._explained: set[str] = set()
         self._stacks: dict[Trainer, StackedTrainer | None] = {}
 
     def outcomes(
@@ -240,8 +240,8 @@ class StackedExecutor:
 
     def _say(self, text: str) -> None:
         """Tell something once."""
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._explained:
+            self._explained.add(text)
             self._tell(text)
 
 

@@ -127,8 +127,8 @@ class CommandLine(typer.Typer):
 
         The parsers of all commands take longer to make than most commands to run.
         """
-        commands = [each for each in self.registered_commands if _name_of(each) == name]
-        groups = [each for each in self.registered_groups if each.name == name]
+        commands = [command for command in self.registered_commands if _name_of(command) == name]
+        groups = [group for group in self.registered_groups if group.name == name]
         # Without a callback of its own, Typer takes a single command for the whole program
         if self.registered_callback is not None and (commands or groups):
             self.registered_commands, self.registered_groups = commands, groups

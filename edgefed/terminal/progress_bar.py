@@ -66,7 +66,7 @@ class ProgressBar:
             elif self._is_drawn and done < total and now - self._drawn_at < LEAST_SECONDS:
                 return
             figures = "  ".join(
-                filter(None, (_counted(done, total), self._pace.told(done, now), note))
+                filter(None, (_counted(done, total), self._pace.text(done, now), note))
             )
             self._write(f"{START}{self._line(what, done, total, figures)}")
             self._is_drawn, self._drawn_at = True, now
@@ -117,7 +117,7 @@ class Pace:
         """Whether this is about the same steps."""
         return (self._what, self._total) == (what, total) and done >= self._done
 
-    def told(self, done: float, now: float) -> str:
+    def text(self, done: float, now: float) -> str:
         """Return the time left in words; nothing if the number of steps is unknown."""
         left = self.left(done, now)
         shown = UNKNOWN if left is None else time_left(left)

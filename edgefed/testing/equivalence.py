@@ -65,17 +65,17 @@ def check_equivalent(
     """
     require("algorithm" not in (recipe or {}), "the recipe has a table [algorithm]; pass settings")
     wanted = _played(reference, reference_settings, recipe, sizes)
-    found = _played(kind, settings, recipe, sizes)
+    played = _played(kind, settings, recipe, sizes)
     names = f"the reference '{_name(reference)}'", f"'{_name(kind)}'"
     for lost, rounds in wanted.items():
         where = f" after device-{len(sizes) - 1:02d}'s answer to round {lost} was lost"
         where = where if lost else ""
         require(
-            rounds.keys() == found[lost].keys(),
+            rounds.keys() == played[lost].keys(),
             f"only one of {' and '.join(names)} can merge without every answer",
         )
         for number, one in rounds.items():
-            problem = _difference(one, found[lost][number], names, rtol, atol)
+            problem = _difference(one, played[lost][number], names, rtol, atol)
             require(not problem, f"round {number}{where}: {problem}")
 
 
@@ -104,10 +104,10 @@ def _played(
 ) -> dict[int, dict[int, _Round]]:
     """Return the rounds of each run by the round whose last answer it loses, 0 for none."""
     try:
-        found = called("its name", find, kind) if isinstance(kind, str) else kind
-        with offered(found):
-            recipe = called("its recipe", short_recipe, found.name, settings, tables, 3)
-            case = Case(found.name, recipe, sizes)
+        algorithm = called("its name", find, kind) if isinstance(kind, str) else kind
+        with offered(algorithm):
+            recipe = called("its recipe", short_recipe, algorithm.name, settings, tables, 3)
+            case = Case(algorithm.name, recipe, sizes)
             called("making it with its settings", case.coordinator)
             steps = steps_of(case)
             runs = {0: _rounds(case, steps)}
@@ -153,12 +153,12 @@ def _difference(
         return f"{' and '.join(names)} have arrays of other names, shapes or types"
     largest = dict[str, float]()
     for name, array in one.weights.items():
-        wanted, found = array.astype(np.float64), other.weights[name].astype(np.float64)
-        if not (np.isfinite(wanted).all() and np.isfinite(found).all()):
+        wanted, actual = array.astype(np.float64), other.weights[name].astype(np.float64)
+        if not (np.isfinite(wanted).all() and np.isfinite(actual).all()):
             return f"'{name}' is not finite"
-        close = np.allclose(found, wanted, rtol, atol)
+        close = np.allclose(actual, wanted, rtol, atol)
         if not close or (rtol == atol == 0 and bits(other.weights[name]) != bits(array)):
-            largest[name] = float(np.abs(found - wanted).max())
+            largest[name] = float(np.abs(actual - wanted).max())
     if not largest:
         return ""
     worst = max(largest, key=lambda name: largest[name])

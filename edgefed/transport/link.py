@@ -135,7 +135,7 @@ class Link:
         self._lock = threading.Lock()
         self._window: deque[paho.MQTTMessageInfo] = deque()
         self._unacknowledged: deque[tuple[paho.MQTTMessageInfo, int]] = deque(maxlen=MAX_QUEUED)
-        self._told_full = -FULL_EVERY
+        self._full_noted_at = -FULL_EVERY
         self._oldest: tuple[paho.MQTTMessageInfo, float] | None = None
         self._clock = clock or SystemClock()
         self._up = threading.Event()
@@ -330,8 +330,8 @@ class Link:
     def _note_full(self, topic: str) -> None:
         """Log that a message was dropped, at most once a minute."""
         now = self._clock.monotonic()
-        if now - self._told_full >= FULL_EVERY:
-            self._told_full = now
+        if now - self._full_noted_at >= FULL_EVERY:
+            self._full_noted_at = now
             log.warning("outgoing queue is full; a message to %s was dropped", topic)
 
     def _stalled_for(self) -> float:

@@ -131,17 +131,17 @@ class ReleaseRepository:
             StorageError: ``release.damaged``.
         """
         targets = self._newest("targets").targets
-        found = [
+        releases = [
             Release(
                 path.removeprefix("releases/").removesuffix(".txt"),
                 int(target.custom["number"]),
-                tuple(target.custom["wheels"]),
-                sum(targets[f"wheels/{name}"].length for name in target.custom["wheels"]),
+                tuple(target.custom["releases"]),
+                sum(targets[f"releases/{name}"].length for name in target.custom["wheels"]),
             )
             for path, target in targets.items()
             if path.startswith("releases/") and target.custom
         ]
-        return sorted(found, key=lambda release: -release.number)
+        return sorted(releases, key=lambda release: -release.number)
 
     def expiries(self) -> dict[str, str]:
         """Return the UTC time until which each role's metadata is valid."""
@@ -309,8 +309,8 @@ class ReleaseRepository:
 
     def _files(self, role: str) -> list[Path]:
         """Return the files of a role, the newest last."""
-        found = self._metadata.glob("timestamp.json" if role == "timestamp" else f"*.{role}.json")
-        return sorted(found, key=lambda path: (len(path.name), path.name))
+        files = self._metadata.glob("timestamp.json" if role == "timestamp" else f"*.{role}.json")
+        return sorted(files, key=lambda path: (len(path.name), path.name))
 
     def _newest(self, role: str) -> Any:  # of the class of the role
         paths = self._files(role)
@@ -371,4 +371,4 @@ def _lock(chosen: Mapping[Path, str], files: Mapping[Path, TargetFile]) -> str:
     hashes: dict[str, list[str]] = {}
     for path, requirement in chosen.items():
         hashes.setdefault(requirement, []).append(f"--hash=sha256:{files[path].hashes['sha256']}")
-    return "".join(f"{name} {' '.join(found)}\n" for name, found in sorted(hashes.items()))
+    return "".join(f"{name} {' '.join(digests)}\n" for name, digests in sorted(hashes.items()))

@@ -199,8 +199,8 @@ class Dashboard(BoardApp):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return one filter that makes all colours readable after Textual's and the letters'."""
-        others = [*super().get_line_filters(), *self._letters]
-        before = tuple(each for each in others if not isinstance(each, Monochrome | NoColor))
+        filters = [*super().get_line_filters(), *self._letters]
+        before = tuple(one for one in filters if not isinstance(one, Monochrome | NoColor))
         if (self.theme, before) not in self._readable:
             self._readable[self.theme, before] = ReadableColours(
                 self.current_theme,
@@ -403,8 +403,8 @@ class Dashboard(BoardApp):
         """Show the user the outcome of a request."""
         error = message.error
         if error is None:
-            if message.told:
-                self.notify(message.told, markup=False)
+            if message.answer:
+                self.notify(message.answer, markup=False)
         elif isinstance(error, EdgeFedError):
             self.notify(error.hint, title=error.message, severity="error", markup=False)
         else:

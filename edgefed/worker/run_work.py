@@ -81,8 +81,8 @@ def _in_order(
     """Return the results of works that are done one after another; each is a share of progress."""
     results: tuple[Trained | Score, ...] = ()
     count = len(sequence.works)
-    for number, each in enumerate(sequence.works):
-        work = each(results) if callable(each) else each
+    for number, planned in enumerate(sequence.works):
+        work = planned(results) if callable(planned) else planned
         if isinstance(work, EvalJob):
             result: Trained | Score = _tested(trainer, work, NOTHING_MORE, stop)
         else:

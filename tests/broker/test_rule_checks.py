@@ -136,10 +136,10 @@ def test_certificates_and_connections_without_a_limit_are_found(tmp_path: Path) 
     unlimited = without("max_connections")
     found = tried(tmp_path, anybody, enrolment=unlimited, limits=NO_LIMITS, alone=True)
     assert outcomes(found, "broken") >= {"certificate", "authority", "connections"}
-    assert "admits 72 connections" in found["connections"].told
-    assert "LimitNOFILE=64" in found["connections"].told
+    assert "admits 72 connections" in found["connections"].observation
+    assert "LimitNOFILE=64" in found["connections"].observation
     assert outcomes(found, "not tried") == {rule.name for rule in RULES if rule.needs_parties}
-    assert "another machine" in found["device-write"].told
+    assert "another machine" in found["device-write"].observation
 
 
 @pytest.mark.slow
@@ -202,7 +202,7 @@ def test_each_of_several_wider_rules_is_found(
 ) -> None:
     found = tried(tmp_path, rules=rules, enrolment=enrolment, plugin=plugin)
     assert outcomes(found, "broken") == broken
-    assert told in found["subscriptions"].told
+    assert told in found["subscriptions"].observation
 
 
 @pytest.mark.mosquitto
@@ -212,7 +212,7 @@ def test_endless_subscriptions_and_a_broker_that_keeps_its_old_files_are_found(
     found = tried(tmp_path, plugin=("PRICE = 32", "PRICE = 0"), deaf=True)
     assert outcomes(found, "broken") == {"subscriptions", "revocation"}
     endless = "a device may subscribe to its own topics without end"
-    assert endless in found["subscriptions"].told
+    assert endless in found["subscriptions"].observation
 
 
 def test_a_broker_that_is_not_there_is_no_broken_rule(tmp_path: Path) -> None:

@@ -160,7 +160,9 @@ class FedAvg(CompleteAlgorithm[AveragingSettings]):
             question.device: min(question.samples, MOST_SAMPLES) for question in exchange.questions
         }
         total = max(1, sum(limits.values()))
-        factors = {each.device: staleness_factor(each.staleness) for each in exchange.questions}
+        factors = {
+            question.device: staleness_factor(question.staleness) for question in exchange.questions
+        }
         is_late = any(question.staleness for question in exchange.questions)
         mean = ExactMean(weights, total, STALENESS_BITS if is_late else 0)
         directions = UpdateDivergence(trained(weights), total) if self.settings.divergence else None

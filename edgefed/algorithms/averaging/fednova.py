@@ -55,7 +55,7 @@ class FedNova(FedAvg):
         del model
         if "delta" not in answer.groups:  # of a test
             return ""
-        question = next(each for each in exchange.questions if each.device == answer.device)
+        question = next(asked for asked in exchange.questions if asked.device == answer.device)
         schedule = schedule_of(self.training, exchange.round, self.rounds.count)
         schedule = shortened(schedule, self.training, question.params, question.seed)
         # With batch normalisation, a single sample that is left over joins the batch before it

@@ -98,7 +98,8 @@ class Scaffold(FedAvg):
             return planned
         control = state.groups[CONTROL]
         questions = (
-            replace(each, blobs={**each.blobs, CONTROL: CONTROL}) for each in planned.questions
+            replace(question, blobs={**question.blobs, CONTROL: CONTROL})
+            for question in planned.questions
         )
         role = ReplyRole(specs_of(control), MAX_DELTA, trained=True)
         return replace(
@@ -122,7 +123,9 @@ class Scaffold(FedAvg):
 
     def view(self, state: State) -> tuple[MethodTable, ...]:
         """Show the norm of c for each array of the model, and of all of them by round."""
-        norms = {name: float(np.linalg.norm(each)) for name, each in state.groups[CONTROL].items()}
+        norms = {
+            name: float(np.linalg.norm(array)) for name, array in state.groups[CONTROL].items()
+        }
         total = float(np.linalg.norm(list(norms.values())))
         column = Column(name="norm", format=".4g", show="bar")
         table = method_table(

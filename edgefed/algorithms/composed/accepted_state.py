@@ -103,10 +103,10 @@ def _with_verdicts(exchange: Exchange, state: State) -> Exchange:
     number, merged = state.params[EXCHANGES] + 1, state.params[MERGED]
     questions = (
         replace(
-            each,
-            params={**each.params, NUMBER: number, LAST_MERGED: merged.get(each.device, 0)},
+            question,
+            params={**question.params, NUMBER: number, LAST_MERGED: merged.get(question.device, 0)},
         )
-        for each in exchange.questions
+        for question in exchange.questions
     )
     return replace(exchange, questions=tuple(questions))
 

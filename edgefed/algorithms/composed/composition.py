@@ -100,9 +100,9 @@ class Composition(WrappedAlgorithm):
     def __init__(self, algorithm: CompleteAlgorithm[Any], parts: tuple[ExchangePart, ...]) -> None:
         super().__init__(algorithm)
         self._parts = parts
-        self._each: tuple[CompleteAlgorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
-        self.merges_late = all(member.merges_late for member in self._each)
-        self.takes_user_loss = all(member.takes_user_loss for member in self._each)
+        self._members: tuple[CompleteAlgorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
+        self.merges_late = all(member.merges_late for member in self._members)
+        self.takes_user_loss = all(member.takes_user_loss for member in self._members)
         self._owners = {name: part for part in parts for name in part.exchanges}
 
     def parts(self) -> tuple[ExchangePart, ...]:
@@ -113,22 +113,22 @@ class Composition(WrappedAlgorithm):
 
     def needs_simulation(self) -> str:
         """Return the first requirement that only a simulation meets, or nothing."""
-        needs = (member.needs_simulation() for member in reversed(self._each))
+        needs = (member.needs_simulation() for member in reversed(self._members))
         return next((need for need in needs if need), "")
 
     def check_recipe(self, section: ModelSection | None) -> None:
         """Check that the algorithm and every part fit the recipe."""
-        for member in self._each:
+        for member in self._members:
             member.check_recipe(section)
 
     def check_model(self, model: Model) -> None:
         """Check that the algorithm and every part can train this model."""
-        for member in self._each:
+        for member in self._members:
             member.check_model(model)
 
     def can_carry_state(self) -> bool:
         """Return whether the algorithm and all parts can carry a recurrent state."""
-        return all(member.can_carry_state() for member in self._each)
+        return all(member.can_carry_state() for member in self._members)
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Return the algorithm's first state with the parts' own state."""
@@ -164,16 +164,16 @@ class Composition(WrappedAlgorithm):
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Return the remarks of the algorithm and all parts about a merge."""
-        by_part = (part.remarks(before, exchange, after) for part in self._each)
+        by_part = (part.remarks(before, exchange, after) for part in self._members)
         return tuple(remark for remarks in by_part for remark in remarks)
 
     def view(self, state: State) -> tuple[MethodTable, ...]:
         """Return the tables of the algorithm and of all parts."""
-        return tuple(table for part in self._each for table in part.view(state))
+        return tuple(table for part in self._members for table in part.view(state))
 
     def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
         """Carry out orders in every part."""
-        for part in self._each:
+        for part in self._members:
             state = part.with_bounty_orders(state, orders)
         return state
 

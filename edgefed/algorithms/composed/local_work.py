@@ -52,8 +52,8 @@ class LocalWork(WrappedAlgorithm):
             return planned
         paces = {member.device: member.pace for member in roster}
         questions = tuple(
-            replace(each, params={**each.params, **_limit(budget, paces[each.device])})
-            for each in planned.questions
+            replace(question, params={**question.params, **_limit(budget, paces[question.device])})
+            for question in planned.questions
         )
         return replace(planned, questions=questions)
 

@@ -23,7 +23,7 @@ class LeastDevices:
     count: int
     because: str = ""
 
-    def told(self, there: int) -> str:
+    def shortage(self, there: int) -> str:
         """Return in words that there are too few devices, and why; empty if they suffice."""
         if there >= self.count or not self.because:
             return ""

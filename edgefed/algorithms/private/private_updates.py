@@ -175,7 +175,9 @@ class PrivateUpdates(WrappedAlgorithm):
         grid = grid_of(before[CLIP], sum_multiplier(section, self.rounds))
         total: PrivateSum | None = None
         within = 0
-        factors = {each.device: staleness_factor(each.staleness) for each in exchange.questions}
+        factors = {
+            question.device: staleness_factor(question.staleness) for question in exchange.questions
+        }
         for answer in answers:
             delta = scaled(answer.groups[DELTA].arrays, factors[answer.device])
             total = total or PrivateSum(delta, grid)

@@ -132,7 +132,7 @@ class KnownNames:
 
     def runs(self) -> Words:
         """Return the ids of runs, newest first, with status and algorithm."""
-        rows = self._told(lambda coordinator: coordinator.ask("run.list"))
+        rows = self._answer(lambda coordinator: coordinator.ask("run.list"))
         if rows is None:
             return self.local_runs()
         return [(run["run"], f"{run['status']} {run['algorithm']}") for run in rows]
@@ -143,7 +143,7 @@ class KnownNames:
 
     def devices(self) -> Words:
         """Return the ids of devices with their state."""
-        answer = self._told(lambda coordinator: coordinator.ask("snapshot"))
+        answer = self._answer(lambda coordinator: coordinator.ask("snapshot"))
         if answer is not None:
             return [(device["device"], device["state"]) for device in answer["snapshot"]["devices"]]
         events = self._newest_events()
@@ -151,12 +151,12 @@ class KnownNames:
 
     def members(self, state: str) -> Words:
         """Return the parties in a state with their roles; only the coordinator knows them."""
-        rows = self._told(lambda coordinator: coordinator.ask("member.list")) or []
+        rows = self._answer(lambda coordinator: coordinator.ask("member.list")) or []
         return [(row["name"], row["role"]) for row in rows if row["state"] == state]
 
     def labels(self) -> Words:
         """Return the names of the classes of the current or last run, each with its number."""
-        answer = self._told(lambda coordinator: coordinator.ask("snapshot"))
+        answer = self._answer(lambda coordinator: coordinator.ask("snapshot"))
         if answer is None:
             names = _class_names(self._newest_events())
         else:
@@ -164,7 +164,7 @@ class KnownNames:
             names = run["class_names"] if run else []
         return [(name, str(number)) for number, name in enumerate(names)]
 
-    def _told(self, ask: Callable[[CoordinatorClient], Any]) -> Any:
+    def _answer(self, ask: Callable[[CoordinatorClient], Any]) -> Any:
         """Return the coordinator's answer; None if it does not answer within ``PATIENCE``."""
         answers: list[Any] = []
 

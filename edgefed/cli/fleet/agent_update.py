@@ -151,19 +151,19 @@ def progress(context: typer.Context) -> None:
     """Show the stage of the newest rollout, and how many devices run the release."""
     options = globals_of(context)
     with options.connected() as coordinator:
-        found = coordinator.ask("update.progress")
-    shares = ", ".join(f"{100 * share:.4g} %" for share in found["shares"])
+        status = coordinator.ask("update.progress")
+    shares = ", ".join(f"{100 * share:.4g} %" for share in status["shares"])
     rows = [
-        ("release", found["release"]),
-        ("status", found["status"]),
-        ("stage", f"{found['stage']} of {len(found['shares'])} ({shares})"),
-        ("asked", f"{found['asked']} of {counted(found['devices'], 'device')}"),
-        ("run it", str(found["taken"])),
-        ("went back", f"{found['refused']} (stops above {100 * found['stop_at']:.4g} %)"),
-        ("declined", str(found["skipped"])),
-        ("undecided", str(found["undecided"])),
+        ("release", status["release"]),
+        ("status", status["status"]),
+        ("stage", f"{status['stage']} of {len(status['shares'])} ({shares})"),
+        ("asked", f"{status['asked']} of {counted(status['devices'], 'device')}"),
+        ("run it", str(status["taken"])),
+        ("went back", f"{status['refused']} (stops above {100 * status['stop_at']:.4g} %)"),
+        ("declined", str(status["skipped"])),
+        ("undecided", str(status["undecided"])),
     ]
-    options.answer(found, columns(rows))
+    options.answer(status, columns(rows))
 
 
 @app.command(

@@ -64,9 +64,9 @@ def events(
         problems=True if problems else None,
     )
     with options.connected() as coordinator:
-        found = _newest(coordinator, wanted, lines)
-    rows = [entry.model_dump(mode="json") for entry in found]
-    options.answer(rows, columns([_row(entry) for entry in found]), empty="No such event.")
+        entries = _newest(coordinator, wanted, lines)
+    rows = [entry.model_dump(mode="json") for entry in entries]
+    options.answer(rows, columns([_row(entry) for entry in entries]), empty="No such event.")
 
 
 def _newest(coordinator: CoordinatorClient, wanted: EventFilter, count: int) -> list[EventEntry]:
@@ -74,15 +74,15 @@ def _newest(coordinator: CoordinatorClient, wanted: EventFilter, count: int) -> 
     from edgefed.control.event_pages import event_page
     from edgefed.events.base.event_entries import PAGE
 
-    found: list[EventEntry] = []
+    entries: list[EventEntry] = []
     before: int | None = None
-    while len(found) < count:
-        page = event_page(coordinator, wanted, before=before, limit=min(PAGE, count - len(found)))
-        found += page.entries
+    while len(entries) < count:
+        page = event_page(coordinator, wanted, before=before, limit=min(PAGE, count - len(entries)))
+        entries += page.entries
         before = page.next
         if before is None:
             break
-    return found[::-1]
+    return entries[::-1]
 
 
 def _row(entry: EventEntry) -> tuple[str, ...]:

@@ -59,8 +59,8 @@ def status(
     """Show a rollout: its stage, and each device's answer with the scores of its test."""
     options = globals_of(context)
     with options.connected() as coordinator:
-        found = coordinator.ask("model.status", rollout=rollout)
-    options.answer(found, _text(found))
+        answer = coordinator.ask("model.status", rollout=rollout)
+    options.answer(answer, _text(answer))
 
 
 @app.command(epilog=examples("edgefed model rollback"), json=True)
@@ -76,23 +76,23 @@ def rollback(context: typer.Context) -> None:
     options.done(withdrawn, f"{withdrawn['rollout']}: withdrawn")
 
 
-def _text(found: dict[str, Any]) -> str:
+def _text(status: dict[str, Any]) -> str:
     """Return a rollout for people: its state, then a line for each answer."""
-    outcomes = ", ".join(f"{count} {name}" for name, count in sorted(found["outcomes"].items()))
-    best = ", its best" if found["best"] else ""
+    outcomes = ", ".join(f"{count} {name}" for name, count in sorted(status["outcomes"].items()))
+    best = ", its best" if status["best"] else ""
     head = [
-        ("rollout", found["rollout"]),
-        ("model", f"run {found['run']}, round {found['round']}{best}"),
-        ("status", found["status"]),
-        ("stage", f"{found['stage']} of {len(found['shares'])}"),
-        ("devices", f"{found['asked']} of {found['devices']} asked"),
+        ("rollout", status["rollout"]),
+        ("model", f"run {status['run']}, round {status['round']}{best}"),
+        ("status", status["status"]),
+        ("stage", f"{status['stage']} of {len(status['shares'])}"),
+        ("devices", f"{status['asked']} of {status['devices']} asked"),
         ("answers", outcomes or "none yet"),
     ]
     rows = [("DEVICE", "OUTCOME", "METRIC", "SCORE", "BEFORE", "REASON")]
-    for device, answer in sorted(found["answers"].items()):
+    for device, answer in sorted(status["answers"].items()):
         scores = (_number(answer[name]) for name in ("score", "before"))
         rows.append((device, answer["outcome"], answer["metric"], *scores, answer["reason"]))
-    table = columns(rows) if found["answers"] else ""
+    table = columns(rows) if status["answers"] else ""
     return "\n".join(filter(None, (columns(head), table)))
 
 

@@ -60,11 +60,11 @@ def install(
     """
     choices = service.Choices(memory, cpu, run_as, start, dry_run, force)
     command, own = COMMANDS[kind.value], further or []
-    found: Any = context.find_root().command
+    parser: Any = context.find_root().command
     for word in command:
-        found = found.get_command(context, word)
+        parser = parser.get_command(context, word)
     # Refuses options that the command would refuse when the service starts
-    found.make_context(" ".join(command), [*own], context.find_root())
+    parser.make_context(" ".join(command), [*own], context.find_root())
     service.install(globals_of(context), kind.value, [*command, *own], choices, _check)
 
 

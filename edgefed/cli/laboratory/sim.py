@@ -297,8 +297,8 @@ class _Reporter:
         self._rounds = rounds
         self._quiet = quiet
         self._done = 0
-        self._found = ""
-        self._told = ""
+        self._scores = ""
+        self._note = ""
 
     def __call__(self, event: Event) -> None:
         """Tell of an event."""
@@ -307,17 +307,17 @@ class _Reporter:
         fields = event.fields
         if event.kind == "note":
             talk(f"{'! ' if fields.get('level') == 'warning' else ''}{fields['text']}")
-            self._told = fields["text"]
+            self._note = fields["text"]
         elif event.kind == "run" and fields.get("status") == "finished":
             # It ended before its last round, or learned nothing, of which a note says more.
-            if fields.get("reason") and not self._told.startswith(fields["reason"]):
+            if fields.get("reason") and not self._note.startswith(fields["reason"]):
                 talk(fields["reason"])
         elif event.kind == "scored":
             self._done = fields["round"]
-            self._found = score_of(fields)
+            self._scores = score_of(fields)
             self._show()
         elif event.kind == "exchange":
             self._show()
 
     def _show(self) -> None:
-        show_progress("rounds", self._done, self._rounds, self._found)
+        show_progress("rounds", self._done, self._rounds, self._scores)

@@ -179,6 +179,7 @@ def rules_as_rows(reports: list[RuleReport]) -> str:
     """Return the reports as lines."""
     outcomes = {"holds": "ok", "broken": "FAILED", "not tried": "not tried"}
     rows = [
-        (report.name, outcomes[report.outcome], report.told or report.rule) for report in reports
+        (report.name, outcomes[report.outcome], report.observation or report.rule)
+        for report in reports
     ]
     return columns(rows)

@@ -59,10 +59,10 @@ def audit(
     file = svg.expanduser().absolute() if svg is not None else None
     if file is not None:
         write_output(file, audit_picture(label_audit).encode())
-    options.answer(_told(label_audit), columns(list(_table(label_audit))), file=file)
+    options.answer(_plain(label_audit), columns(list(_table(label_audit))), file=file)
 
 
-def _told(label_audit: Audit) -> dict[str, Any]:
+def _plain(label_audit: Audit) -> dict[str, Any]:
     return {
         "run": label_audit.run,
         "labels": list(label_audit.labels),

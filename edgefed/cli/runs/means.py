@@ -52,10 +52,10 @@ def means(
         from edgefed.report.contact_sheet import sheet
 
         write_output(file, sheet(shared_means))
-    options.answer(_told(shared_means), _table(shared_means), file=file)
+    options.answer(_plain(shared_means), _table(shared_means), file=file)
 
 
-def _told(shared_means: Means) -> dict[str, object]:
+def _plain(shared_means: Means) -> dict[str, object]:
     entries = shared_means.entries
     return {
         "run": shared_means.run,

@@ -16,13 +16,13 @@ class ModelSource:
         path: a model file, or the folder of a run.
         run: the run's id; empty for a file.
         is_simulated: whether it is a run that this machine has simulated, whose code it has run.
-        told: the run that ``latest`` stands for, and newer ones without a model; empty otherwise.
+        note: the run that ``latest`` stands for, and newer ones without a model; empty otherwise.
     """
 
     path: Path
     run: str = ""
     is_simulated: bool = False
-    told: str = ""
+    note: str = ""
 
 
 def model_source(

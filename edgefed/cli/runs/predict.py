@@ -57,8 +57,8 @@ def predict(
     form = form_of(options.json, as_csv)
     settings = options.settings().value
     chosen = model_source(settings.state, source, best=best, unfinished=unfinished)
-    if chosen.told and not options.quiet:
-        talk(chosen.told)
+    if chosen.note and not options.quiet:
+        talk(chosen.note)
     predict_and_print(
         PredictRequest(
             source=chosen.path,

@@ -108,7 +108,7 @@ def _tell_too_few(recipe: Recipe, coordinator: CoordinatorClient) -> None:
     least = least_devices(recipe)
     if least.because:
         snapshot = Snapshot.model_validate(coordinator.ask("snapshot")["snapshot"])
-        if reason := least.told(devices_there(snapshot)):
+        if reason := least.shortage(devices_there(snapshot)):
             talk(f"  {reason} The run waits for more.")
 
 

@@ -199,10 +199,10 @@ def _listing(values: list[Effective]) -> str:
     from edgefed.config.loading.shown_values import shown_value
     from edgefed.config.loading.write import toml_value
 
-    def told(one: Effective) -> str:
+    def shown(one: Effective) -> str:
         return "-" if one.value is None else toml_value(shown_value(one))
 
-    return columns([(one.key, told(one), str(one.origin)) for one in values])
+    return columns([(one.key, shown(one), str(one.origin)) for one in values])
 
 
 def _by_key(values: list[Effective]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def _known(name: str) -> str:
     names = (*BUILT_IN, *TRACKER_PLUGINS.names()) if name not in BUILT_IN else BUILT_IN
     if name in names or name in TRACKER_PLUGINS.offers().refused:
         return name
-    quoted = [repr(each) for each in names]
+    quoted = [repr(name) for name in names]
     expected = f"{', '.join(quoted[:-1])} or {quoted[-1]}"
     raise PydanticCustomError("literal_error", "must be {expected}", {"expected": expected})
 

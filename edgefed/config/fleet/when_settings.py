@@ -52,10 +52,10 @@ def window_of(text: str) -> Window:
     Raises:
         ValueError: it describes none.
     """
-    found = _WINDOW.fullmatch(text.strip().lower())
-    if found is None:
+    match = _WINDOW.fullmatch(text.strip().lower())
+    if match is None:
         raise ValueError(f"{FORM}, got {text[:40]!r}")
-    first, last, *clock = found.groups()
+    first, last, *clock = match.groups()
     begin, end = (timedelta(hours=int(h), minutes=int(m)) for h, m in _pairs(clock))
     if begin == end:
         raise ValueError(f"{text[:40]!r} begins when it ends; a whole day is 00:00-24:00")

@@ -149,7 +149,9 @@ class MqttFleet(Fleet):
         """Wait for a reply to any shared exchange, for a change of presence, or the time."""
         if stop():
             return None
-        open_ones = (each.pending for each in self._shared_exchanges() if each.pending.wanting)
+        open_ones = (
+            exchange.pending for exchange in self._shared_exchanges() if exchange.pending.wanting
+        )
         dues = [pending.closes_at() for pending in open_ones]
         left = min((until, *dues)) - self._clock.monotonic()
         try:
@@ -255,7 +257,7 @@ class WaitingReport:
         self._pending_exchange = pending
         self._journal = journal
         self._clock = clock
-        self._told: tuple[bool, frozenset[str], float] | None = None
+        self._announced: tuple[bool, frozenset[str], float] | None = None
 
     def update(self) -> None:
         """Report changes: the quorum was met, or a device was lost or came back."""
@@ -264,14 +266,14 @@ class WaitingReport:
         lost, closes_at = pending.lost_devices(), pending.closes_at()
         if not pending.wanting or not (quorum or lost):
             self.end()
-        elif self._told != (quorum, lost, closes_at):
-            self._told = (quorum, lost, closes_at)
+        elif self._announced != (quorum, lost, closes_at):
+            self._announced = (quorum, lost, closes_at)
             self._tell(closes_at)
 
     def end(self) -> None:
         """Report the end of waiting, if there was any."""
-        if self._told is not None:
-            self._told = None
+        if self._announced is not None:
+            self._announced = None
             self._journal.emit(
                 "exchange", exchange=self._pending_exchange.exchange.exchange, waiting=None
             )

@@ -66,8 +66,8 @@ def merged_exchange(
     """
     asked = [asked_exchange(opened) for opened in questions]
     stale = tuple(
-        replace(each.questions[0], staleness=number - opened.round)
-        for each, opened in zip(asked, questions, strict=True)
+        replace(question.questions[0], staleness=number - opened.round)
+        for question, opened in zip(asked, questions, strict=True)
     )
     return replace(
         # The questions differ in their round and index only; the last one stands for the others

@@ -61,7 +61,7 @@ class Admission:
         self._announced = announced
         self._excluded = excluded
         self._shown = shown
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._quarantined = quarantined
         self._fleet = fleet
         self._recipe = recipe
@@ -78,13 +78,13 @@ class Admission:
     def roster_without(self, silent: SilentDevices, number: int) -> Roster:
         """Return the devices that are there, fit, and are not left out of round ``number``."""
         roster = self.roster()
-        if not (silent or self._told):
+        if not (silent or self._reported):
             return roster
         able = [member for member in roster if member.samples]
         # Those that were left out before are named too, so that their reason is taken back
         out = left_out(silent, number, able, least_roster(self._recipe))
         for member in able:
-            if member.device in out or member.device in self._told:
+            if member.device in out or member.device in self._reported:
                 self._tell(member.device, out.get(member.device, ""))
         if not out:
             return roster
@@ -128,8 +128,8 @@ class Admission:
         announced = self._announced(known)
         # The journal knows what it has shown, also after a restart or when a device was forgotten
         if self._shown is not None:
-            self._told = dict(self._shown())
-        if roster is self._fitted and not (quarantined or announced or self._told):
+            self._reported = dict(self._shown())
+        if roster is self._fitted and not (quarantined or announced or self._reported):
             return {}
         reasons = {
             member.device: QUARANTINED
@@ -137,10 +137,10 @@ class Admission:
             else self._reason(member, announced.get(member.device, ""))
             for member in roster
         }
-        found = {device: reason for device, reason in reasons.items() if reason}
-        fits = not found and all(member.samples for member in roster)
+        shown = {device: reason for device, reason in reasons.items() if reason}
+        fits = not shown and all(member.samples for member in roster)
         self._fitted = roster if fits else None
-        return found
+        return shown
 
     def _names(self, roster: Roster, known: Roster) -> Set[str]:
         """Return the ids of both; of the same two as before, the same set."""
@@ -164,8 +164,8 @@ class Admission:
         return reason
 
     def _tell(self, device: str, reason: str) -> None:
-        if self._told.get(device, "") != reason:
-            self._told[device] = reason
+        if self._reported.get(device, "") != reason:
+            self._reported[device] = reason
             self._excluded(device, reason)
 
 

@@ -59,7 +59,7 @@ class EnrolledParties:
         self._life = life
         self._changed = changed
         self._lock = threading.RLock()
-        self._changes = self._told = 0
+        self._changes = self._reported = 0
         self._parties = {party.user: party for party in store.parties()}
         self._issued = {issued.serial: issued for issued in store.issued()}
 
@@ -307,7 +307,7 @@ class EnrolledParties:
         Raises:
             StorageError: it fails again.
         """
-        if self._told < self._changes:
+        if self._reported < self._changes:
             self._tell()
 
     def _tell(self) -> None:
@@ -317,7 +317,7 @@ class EnrolledParties:
             change = self._changes
         self._changed()
         with self._lock:
-            self._told = max(self._told, change)
+            self._reported = max(self._reported, change)
 
     def check_free(self, user: str) -> None:
         """Check that no enrolled party has a name.

@@ -141,7 +141,7 @@ def check_start(recipe: Recipe, settings: ServiceSettings) -> None:
 
 def _note_too_few(report: dict[str, Any], recipe: Recipe, fitting: int) -> None:
     """Add why the devices that fit do not suffice for a round, if they do not."""
-    if problem := least_devices(recipe).told(fitting):
+    if problem := least_devices(recipe).shortage(fitting):
         error = DataError(problem, code="run.devices", hint=MORE_DEVICES)
         report.update(fits=False, problem=error.to_json()["error"])
 

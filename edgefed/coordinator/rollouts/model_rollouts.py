@@ -221,13 +221,13 @@ class ModelRollouts:
             known = next((r for r in self._store.all() if r.rollout == answer.rollout), None)
             if known is None or device not in known.stages.asked:
                 return
-            told = answer.model_dump(exclude={"session", "rollout"})
+            fields = answer.model_dump(exclude={"session", "rollout"})
             if (
                 answer.session != self._registry.session(device)
-                or known.answers.get(device) == told
+                or known.answers.get(device) == fields
             ):
                 return
-            known = known.with_answer(device, told)
+            known = known.with_answer(device, fields)
             self._store.save(known, device)
             self._journal.emit("device", device=device, board_model=_in_words(known, answer))
 
@@ -299,7 +299,7 @@ class ModelRollouts:
         self._followed = changed
         try:
             _, number = self._model(view.run, best=best)
-            known = {(each.run, each.round, each.best) for each in self._store.all()}
+            known = {(rollout.run, rollout.round, rollout.best) for rollout in self._store.all()}
             if (view.run, number, best) not in known:
                 self.start(
                     view.run, best=best, shares=section.stages, stop_at=section.stop_at, by=""
@@ -351,7 +351,7 @@ class ModelRollouts:
         if stages.status in LIVE:
             waited = stages.waited(online)
         elif stages.status == "withdrawn":
-            outcomes = {device: each["outcome"] for device, each in rollout.answers.items()}
+            outcomes = {device: answer["outcome"] for device, answer in rollout.answers.items()}
             may_use = {d for d in stages.asked if outcomes.get(d, "installed") == "installed"}
             waited = [device for device in stages.asked if device in may_use & online]
         for device in waited:
@@ -382,6 +382,6 @@ class ModelRollouts:
 def _in_words(rollout: ModelRollout, answer: ModelAnswer) -> str:
     """Return a device's answer for its view."""
     scores: dict[str, Any] = {answer.metric: answer.score, "before": answer.before}
-    told = [f"{name} {value:.4g}" for name, value in scores.items() if value is not None]
-    words = [f"{rollout.about} {answer.outcome.replace('_', ' ')}", *told, answer.reason]
+    numbers = [f"{name} {value:.4g}" for name, value in scores.items() if value is not None]
+    words = [f"{rollout.about} {answer.outcome.replace('_', ' ')}", *numbers, answer.reason]
     return ", ".join(filter(None, words))[:400]

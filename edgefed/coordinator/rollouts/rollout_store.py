@@ -80,7 +80,7 @@ class ModelRollout:
         """Return the object that ``edgefed model status --json`` prints."""
         fields, stages = asdict(self), self.stages
         del fields["stages"]
-        counts = {"outcomes": dict(Counter(each["outcome"] for each in self.answers.values()))}
+        counts = {"outcomes": dict(Counter(answer["outcome"] for answer in self.answers.values()))}
         progress = {"status": stages.status, "stage": stages.stage + 1, "shares": stages.shares}
         whole = {"devices": len(stages.order), "asked": len(stages.asked), **counts}
         return {**fields, **progress, "stop_at": stages.stop_at, **whole}

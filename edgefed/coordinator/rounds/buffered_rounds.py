@@ -157,7 +157,7 @@ class BufferedRounds:
         self._recorder.written(lambda: store.begin_questions(record, (), held, settles=settles))
         self._unwritten.clear()
         self.end(put_again=False)
-        self._fleet.forget([each.exchange for each in settles])
+        self._fleet.forget([exchange.exchange for exchange in settles])
 
     def next(self, state: RunState) -> Exchange | Finished | None:
         """Work until a round has ended, and return nothing.
@@ -219,7 +219,7 @@ class BufferedRounds:
 
     def _tell(self, question: str) -> None:
         """Emit the buffer as the open exchange of the run."""
-        at_work = sum(each.held is None for each in self._open.values())
+        at_work = sum(question.held is None for question in self._open.values())
         self._deps.journal.emit(
             "exchange",
             round=self._number,
@@ -366,7 +366,8 @@ class BufferedRounds:
     def _put_all(self, state: RunState, planned: Exchange) -> None:
         """Write the questions of an exchange down, each by itself, and put them."""
         recorder, recipe, store = self._recorder, self._deps.prepared_recipe, self._deps.store
-        numbers = {each.device: self._number_of(state, each.device) for each in planned.questions}
+        devices = (question.device for question in planned.questions)
+        numbers = {device: self._number_of(state, device) for device in devices}
         opened = recorder.written(
             lambda: open_exchange(
                 planned,
@@ -395,7 +396,7 @@ class BufferedRounds:
         recorder.written(lambda: store.begin_questions(begun, questions, held, settles=settled))
         recorder.record = begun
         self._unwritten.clear()
-        self._fleet.forget([each.exchange for each in settled])
+        self._fleet.forget([exchange.exchange for exchange in settled])
         for question in questions:
             self._count(question.tasks[0].device, question.number or 0)
             self._put(state, question)
@@ -403,7 +404,7 @@ class BufferedRounds:
     def _hold(self, state: RunState, more: Iterable[OpenExchange] = ()) -> None:
         """Keep the blobs that open questions name."""
         opened = [question.opened for question in self._open.values() if question.held is None]
-        tasks = (task for each in (*opened, *more) for task in each.tasks)
+        tasks = (task for exchange in (*opened, *more) for task in exchange.tasks)
         state.downlink.hold(ref for task in tasks for ref in task.blobs.values())
 
     def _put(self, state: RunState, opened: OpenExchange) -> None:
@@ -477,10 +478,10 @@ class BufferedRounds:
         """Add closed questions to the progress of the round, which is written with the next row."""
         record = self._recorder.record
         closed = list(settled)
-        noted = [*record.progress.get(SETTLED, ()), *(each.to_json() for each in closed)]
+        noted = [*record.progress.get(SETTLED, ()), *(entry.to_json() for entry in closed)]
         progress = {**record.progress, SETTLED: noted}
         if self._selection.measures:
-            unmeasured: dict[str, list[Any]] = {each.device: [] for each in closed}
+            unmeasured: dict[str, list[Any]] = {entry.device: [] for entry in closed}
             progress[MEASURED] = unmeasured | progress.get(MEASURED, {})
         self._recorder.record = replace(record, progress=progress)
 
@@ -530,7 +531,7 @@ class BufferedRounds:
         accepted = self._stats.devices
         judge(self._deps, recorder, Judged(opened[-1].exchange, accepted, self._blamed))
         note_missed(recorder, self._number, (), accepted)
-        self._note(Settled.of(each, "merged") for each in opened)
+        self._note(Settled.of(exchange, "merged") for exchange in opened)
         self._commit(state, merged, opened)
         for remark in self._deps.algorithm.remarks(before, asked, merged):
             recorder.note(remark.text, warning=remark.warning)
@@ -563,24 +564,22 @@ class BufferedRounds:
         """
         recorder, store = self._recorder, self._deps.store
         epsilon = self._deps.algorithm.round_metrics(merged).get("epsilon")
-        settled = {each.device for each in settled_in(recorder.record.progress)}
-        measured = settled if self._selection.measures else ()
-        again = {each.tasks[0].device for each in opened if each.index in self._put_again}
+        settled = (entry.device for entry in settled_in(recorder.record.progress))
+        measured = {*settled} if self._selection.measures else ()
+        asked_twice = (exchange for exchange in opened if exchange.index in self._put_again)
+        again = {exchange.tasks[0].device for exchange in asked_twice}
         after = recorder.with_answers(self._stats, epsilon, measured, again)
-        after = replace(
-            after,
-            exchanges=after.exchanges + 1,
-            preparatory_exchanges=after.preparatory_exchanges + 1,
-        )
+        exchanges, preparatory = after.exchanges + 1, after.preparatory_exchanges + 1
+        after = replace(after, exchanges=exchanges, preparatory_exchanges=preparatory)
         held, settles = state.downlink.to_json(), (*opened, *self._unwritten)
         merged = recorder.written(partial(store.commit, after, merged, held, settles=settles))
         recorder.record, state.state = after, merged
-        self._fleet.forget([each.exchange for each in self._unwritten])
+        self._fleet.forget([exchange.exchange for exchange in self._unwritten])
         self._unwritten.clear()
 
     def _close(self, state: RunState, answered: list[OpenQuestion], asked: Exchange) -> None:
         """Drop the questions whose answers are merged, and those that are too old now."""
-        stale = {each.device: each.staleness for each in asked.questions}
+        stale = {question.device: question.staleness for question in asked.questions}
         self.staleness.add(stale, self._deps.clock.monotonic())
         for question in answered:
             opened = question.opened

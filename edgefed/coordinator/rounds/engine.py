@@ -471,9 +471,9 @@ class Engine:
             if state.open is not None:
                 self._give_up(opened)
                 state.open = None
-            message = f"{problem.told[0].upper()}{problem.told[1:]}."
+            message = f"{problem.reason[0].upper()}{problem.reason[1:]}."
             raise TimeLimitError(message, code="round.quorum", hint=problem.hint)
-        self._recorder.warn(f"{problem.told}; asking again")
+        self._recorder.warn(f"{problem.reason}; asking again")
         planned = self._gathered(state)
         if isinstance(planned, Exchange):
             self._put(state, planned, opened.attempt + 1)

@@ -77,7 +77,7 @@ def begin_run(
     # A device may skip as many rounds as answers may be stale, and still need no whole payload
     chain = max(CHAIN, min(rounds.max_staleness, MOST_CHAIN)) if rounds.buffered else CHAIN
     opened = checkpoint.open if checkpoint else ()
-    refs = [ref for each in opened for task in each.tasks for ref in task.blobs.values()]
+    refs = [ref for exchange in opened for task in exchange.tasks for ref in task.blobs.values()]
     held = checkpoint.downlink if checkpoint else None
     downlink = DownlinkEncoder(codec, deps.cache, held, chain, refs)
     try:
@@ -125,7 +125,7 @@ def _begun(
     rows = deps.store.rounds(run, details=True)
     scored = rows[-1]["round"] if rows else 0
     # Questions of buffered rounds have a number; any other open exchange has none
-    questions = tuple(each for each in checkpoint.open if each.number is not None)
+    questions = tuple(exchange for exchange in checkpoint.open if exchange.number is not None)
     checkpoint, opened = _open_exchange(deps, recorder, give_up, checkpoint)
     state, orders = planned_state(deps.algorithm, deps.store, run, checkpoint)
     weighting = recipe.evaluation.weighting or deps.algorithm.evaluation_weighting
@@ -142,7 +142,7 @@ def _open_exchange(
     checkpoint: Checkpoint,
 ) -> tuple[Checkpoint, OpenExchange | None]:
     """Return the checkpoint to go on from, and its open exchange; None if none is put again."""
-    opened = next((each for each in checkpoint.open if each.number is None), None)
+    opened = next((exchange for exchange in checkpoint.open if exchange.number is None), None)
     if opened is not None and not deps.relays.has_all(opened):  # its run had ended
         give_up(opened)
         opened = None
@@ -167,7 +167,7 @@ def _warn_of_too_few(deps: EngineDeps, recorder: RunRecorder) -> None:
     """Say at once why the run waits for more devices than its recipe names."""
     there = sum(member.samples > 0 for member in deps.fleet.roster())
     least = least_devices(deps.prepared_recipe)
-    if warning := least.told(there):
+    if warning := least.shortage(there):
         recorder.warn(warning)
     if there < least.count and (paused := paused_in_words(deps.fleet.paused())):
         recorder.warn(paused)

@@ -73,7 +73,7 @@ class RunRecorder:
         self._began = clock.monotonic()
         self._before = record.seconds
         self._traffic = fleet.traffic()
-        self._told = False
+        self._warned_of_scores = False
 
     def account(self, **changes: Any) -> None:
         """Update the row's time and bytes in memory."""
@@ -231,8 +231,8 @@ class RunRecorder:
         """
         self.account()
         # Told once, since every later round would say the same
-        if not scores.finite and not self._told:
-            self._told = True
+        if not scores.finite and not self._warned_of_scores:
+            self._warned_of_scores = True
             self.warn(f"{DIVERGED}: the model's loss is not finite; {LOWER_RATE}")
         now, began, stats = self.record, self.record.progress, self._tally()
         row: dict[str, Any] = {
@@ -276,12 +276,12 @@ class RunRecorder:
         row = next(row for row in rows if row["round"] == tested_by.round)
         details = {name: row.pop(name) for name in DETAILS if name in row}
         labels = dict(zip(LABELS, scores.labels, strict=True)) if any(scores.labels) else {}
-        found = {
+        values = {
             name: _if_finite(value)
             for name, value in {**measured, **scores.values}.items()
             if row.get(name) is None or f"device_{name}" not in scores.values
         }  # the coordinator's scores stay those without device_
-        row |= labels | found
+        row |= labels | values
         self._save_row(self.record, row, details, scores, tested_by)
         return row
 

@@ -25,12 +25,12 @@ class MergeProblem:
     """The reason why an exchange is not merged.
 
     Attributes:
-        told: the reason in words, without a full stop.
+        reason: the reason in words, without a full stop.
         hint: advice for the operator.
         devices: those whose answers are the cause, where that is known.
     """
 
-    told: str
+    reason: str
     hint: str
     devices: tuple[str, ...] = ()
 

@@ -199,7 +199,7 @@ def _unlisted(lists: Mapping[str, ClassNames], why: str) -> Compatibility:
         why: the present meaning of ``data.classes``, as the end of a sentence.
     """
     union = sorted({name for names in lists.values() for name in names if name}, key=_order)
-    reasons = {who: _told(names, union) for who, names in lists.items()}
+    reasons = {who: _in_words(names, union) for who, names in lists.items()}
     details = "; ".join(f"{who} {reason}" for who, reason in reasons.items())
     problem = DataError(
         f"data.classes of the recipe {why}. Compared with all names together: {details}.",
@@ -210,7 +210,7 @@ def _unlisted(lists: Mapping[str, ClassNames], why: str) -> Compatibility:
     return Compatibility(None, devices, problem)
 
 
-def _told(names: ClassNames, union: list[str]) -> str:
+def _in_words(names: ClassNames, union: list[str]) -> str:
     held = [name for name in names if name]
     if not held:
         return "does not name its classes"

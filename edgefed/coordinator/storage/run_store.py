@@ -419,7 +419,7 @@ class Store:
         """
         with _readable(f"the state of run {run}"):
             sent = [json.loads(str(row[4])) for row in self._db.rows("checkpoints", run)]
-            payloads = [payload for each in sent for payload in each.values()]
+            payloads = [payload for digests in sent for payload in digests.values()]
             refs = [
                 *(BlobRef.model_validate_json(payload["ref"]) for payload in payloads),
                 *(

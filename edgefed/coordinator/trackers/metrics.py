@@ -60,7 +60,7 @@ class MetricFiles:
         """
         if row["round"] <= self._last:
             others = (other for other in self._written() if other["round"] != row["round"])
-            self._write(sorted((*others, row), key=lambda each: int(each["round"])))
+            self._write(sorted((*others, row), key=lambda line: int(line["round"])))
             return
         self._last = row["round"]
         if set(row) - set(self._columns):

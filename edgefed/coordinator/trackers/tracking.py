@@ -65,10 +65,10 @@ class Tracking:
             self._ready.discard(tracker.name)
             if tracker.name not in self._warned:
                 self._warned.add(tracker.name)
-                self._warn(f"tracker {tracker.name}: {_told(error)}")
+                self._warn(f"tracker {tracker.name}: {_error_line(error)}")
 
 
-def _told(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     if isinstance(error, EdgeFedError):
         return f"{error.message} ({error.hint})" if error.hint else error.message
     return f"{type(error).__name__}: {error}"

@@ -237,8 +237,8 @@ class AgentReleases:
             changed = self._asked(after, len(before.stages.asked))
             if after.stages.status == "stopped":
                 changed = self._ended(after, "stopped")
-            told = (after.stages.stage, after.stages.status)
-            self._keep(after, quiet=told == (before.stages.stage, before.stages.status))
+            shown = (after.stages.stage, after.stages.status)
+            self._keep(after, quiet=shown == (before.stages.stage, before.stages.status))
         for device in changed:
             self.joined(device)
 
@@ -306,7 +306,7 @@ class AgentReleases:
                 )
 
     def _check_release(self, release: str) -> None:
-        if release not in (each["release"] for each in self._stored.releases):
+        if release not in (stored["release"] for stored in self._stored.releases):
             raise UnknownNameError(
                 f"There is no release {release}.",
                 code="release.unknown",

@@ -42,12 +42,12 @@ class StagedUpdate:
             offers: the last offer of each device.
             states: the last report of each device.
         """
-        found = dict(self.stages.verdicts)
+        verdicts = dict(self.stages.verdicts)
         for device in self.stages.asked:
             verdict = self._verdict(offers.get(device, {}), states.get(device, {}))
             if verdict is not None:
-                found[device] = verdict
-        return replace(self, stages=replace(self.stages, verdicts=found))
+                verdicts[device] = verdict
+        return replace(self, stages=replace(self.stages, verdicts=verdicts))
 
     def _verdict(self, offer: Mapping[str, Any], state: Mapping[str, str]) -> Verdict | None:
         if state.get("offer") != self.offer:
@@ -123,5 +123,5 @@ def planned(
     order = (*first, *sorted(others, key=lambda device: device not in online))
     if first:
         share = len(first) / len(order)
-        shares = (share, *(each for each in shares if each > share))
+        shares = (share, *(larger for larger in shares if larger > share))
     return Stages(order, tuple(shares), stop_at)

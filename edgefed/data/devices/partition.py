@@ -193,15 +193,15 @@ def concentration(
     what = "devices" if parts == devices else "parts"
     if section.partition in ("dirichlet", "growing", "clusters"):
         of = "cluster" if section.partition == "clusters" else "label"
-        return _told(f"{what}, for each {of}", [section.alpha] * parts)
+        return _distribution(f"{what}, for each {of}", [section.alpha] * parts)
     if section.partition == "quantity":
-        return _told(what, [section.alpha] * parts)
+        return _distribution(what, [section.alpha] * parts)
     if section.partition == "dirichlet-equal":
         values = equal_concentration(labels, section.alpha, options.per_component)
-        return _told("labels, for each device", values.tolist())
+        return _distribution("labels, for each device", values.tolist())
     if section.partition == "pachinko" and coarse is not None:
         kinds = len(np.unique(coarse[np.unique(labels)]))
-        record = _told("coarse labels, for each device", [options.coarse_alpha] * kinds)
+        record = _distribution("coarse labels, for each device", [options.coarse_alpha] * kinds)
         return {**record, "fine": options.fine_alpha}
     return None
 
@@ -255,7 +255,7 @@ def _read_only(inputs: Array | None) -> Array | None:
     return view
 
 
-def _told(axis: str, values: list[float]) -> dict[str, Any]:
+def _distribution(axis: str, values: list[float]) -> dict[str, Any]:
     distinct = sorted(set(values))
     shown = distinct if len(distinct) == 1 else values
     return {"axis": axis, "components": len(values), "values": shown}

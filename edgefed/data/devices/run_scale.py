@@ -43,7 +43,7 @@ def with_scale(
     if preparation.mean:
         if not _same(preparation, done, channels):
             raise _misfit(
-                f"scaled its images by {_told(preparation)}, and the run by {_told(done)}"
+                f"scaled its images by {_in_words(preparation)}, and the run by {_in_words(done)}"
             )
         return train, test, preparation
     if not all(part.has_images or are_pixels(part.inputs) for part in parts):
@@ -66,7 +66,7 @@ def _same(one: Preparation, other: Preparation, channels: int) -> bool:
     return all(np.allclose(mine, others, rtol=1e-5, atol=1e-6) for mine, others in pairs)
 
 
-def _told(preparation: Preparation) -> str:
+def _in_words(preparation: Preparation) -> str:
     mean, std = (
         ", ".join(f"{value:.4g}" for value in values)
         for values in (preparation.mean, preparation.std)

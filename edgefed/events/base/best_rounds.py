@@ -47,5 +47,5 @@ def latest_rounds(
     """
     kept = tuple(rounds[-MAX_ROUNDS:])
     dropped = (*early, *rounds[: len(rounds) - len(kept)])
-    best = {found.round for measure in MEASURES if (found := best_of(dropped, measure))}
+    best = {best_round.round for measure in MEASURES if (best_round := best_of(dropped, measure))}
     return tuple(row for row in dropped if row.round in best), kept

@@ -38,7 +38,7 @@ def recorded_page(
     Raises:
         StorageError: the recording cannot be read.
     """
-    found: list[EventEntry] = []
+    entries: list[EventEntry] = []
     if after is None:
         numbers = _backwards(recording, done if before is None else min(before, done))
     else:
@@ -46,11 +46,11 @@ def recorded_page(
     for read, (number, event) in enumerate(numbers, 1):
         entry = _entry(event, number)
         if entry is not None and wanted.matches(entry):
-            found.append(entry)
-        if len(found) >= limit or read >= MOST_READ:
+            entries.append(entry)
+        if len(entries) >= limit or read >= MOST_READ:
             following = number if after is None else number + 1
-            return EventPage(entries=tuple(found), next=following, end=done)
-    return EventPage(entries=tuple(found), end=done)
+            return EventPage(entries=tuple(entries), next=following, end=done)
+    return EventPage(entries=tuple(entries), end=done)
 
 
 def _backwards(recording: Recording, before: int) -> Iterator[tuple[int, Event | None]]:

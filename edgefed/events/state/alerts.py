@@ -80,7 +80,7 @@ class AlertConditions:
     ) -> None:
         self._settings = settings
         self._open: dict[AlertName, Alert] = {alert.name: alert for alert in open_ones}
-        self._told = self._begun_before(_failure(start.run))
+        self._shown = self._begun_before(_failure(start.run))
         self._lost_before = "lost_devices" in self._open
         self._lost_since: float | None = None
         self._devices_since: float | None = None
@@ -128,9 +128,9 @@ class AlertConditions:
     def _failed(self, run: RunView | None) -> Alert | None:
         """Return the failure of a run, unless it is the one of before the start."""
         failure = _failure(run)
-        if failure is None or failure.is_same(self._told):
+        if failure is None or failure.is_same(self._shown):
             return None
-        self._told = None
+        self._shown = None
         return failure
 
     def _too_many_lost(self, snapshot: Snapshot, now: float) -> Alert | None:

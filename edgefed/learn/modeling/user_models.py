@@ -17,7 +17,7 @@ from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
 from edgefed.errors import DataError, EdgeFedError, RecipeError
-from edgefed.files.user_code import FAILED, imported, told
+from edgefed.files.user_code import FAILED, error_line, imported
 from edgefed.learn.networks.base import Shape
 from edgefed.learn.networks.torchvision_classifiers import is_torchvision
 
@@ -63,7 +63,7 @@ def checked_module(
     except FAILED as error:
         raise RecipeError(
             f"The model {name} cannot be created for inputs {shape} and {classes} classes:"
-            f" {told(error)}.",
+            f" {error_line(error)}.",
             code="model.factory",
             hint=hint,
         ) from error
@@ -93,7 +93,7 @@ def try_out(name: str, module: nn.Module, shape: Shape, classes: int) -> int | N
         try:
             answer = _answer(module, torch.zeros(2, *shape, dtype=torch.int64))
         except FAILED as second:
-            reason = told(second if embeddings else error)
+            reason = error_line(second if embeddings else error)
             raise DataError(
                 f"The model {name} does not accept inputs of shape {shape}: {reason}.",
                 code="model.input",

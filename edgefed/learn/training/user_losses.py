@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 
 from edgefed.errors import DataError, EdgeFedError
-from edgefed.files.user_code import FAILED, imported, told
+from edgefed.files.user_code import FAILED, error_line, imported
 from edgefed.learn.base.types import Array, Batch, Context, Forward, Params
 
 HINT = "it is called as function(outputs, targets) and returns a loss per sample, or their mean"
@@ -60,7 +60,7 @@ class UserLoss:
             raise
         except FAILED as error:
             raise DataError(
-                f"The loss {self.name} failed: {told(error)}.", code="loss.failed", hint=HINT
+                f"The loss {self.name} failed: {error_line(error)}.", code="loss.failed", hint=HINT
             ) from error
         if not isinstance(loss, torch.Tensor) or not loss.is_floating_point():
             raise self._unusable(type(loss).__name__)

@@ -16,7 +16,7 @@ import torch
 
 from edgefed.config.recipes.user_functions import metric_name
 from edgefed.errors import DataError, EdgeFedError
-from edgefed.files.user_code import FAILED, imported, told
+from edgefed.files.user_code import FAILED, error_line, imported
 
 HINT = "it is called as function(outputs, targets) and returns a numerator and a denominator"
 
@@ -77,7 +77,7 @@ def _fraction(name: str, outputs: torch.Tensor, targets: torch.Tensor) -> Fracti
         raise
     except FAILED as error:
         raise DataError(
-            f"The metric {name} failed: {told(error)}.", code="metric.failed", hint=HINT
+            f"The metric {name} failed: {error_line(error)}.", code="metric.failed", hint=HINT
         ) from error
     if not (abs(numerator) <= MOST and 0 <= denominator <= MOST):  # neither is NaN
         raise DataError(

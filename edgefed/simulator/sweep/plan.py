@@ -78,13 +78,13 @@ class Plan:
             name = self.baseline or self.cases[0].name
             return {case.name: name for case in self.cases if case.name != name}
         by_settings = [(case.settings, case.name) for case in self.cases]
-        found = {}
+        digests = {}
         for case in self.cases:
             wanted = {**case.settings, **self.baseline}
             name = next((name for settings, name in by_settings if settings == wanted), case.name)
             if name != case.name:
-                found[case.name] = name
-        return found
+                digests[case.name] = name
+        return digests
 
     @property
     def target(self) -> float | None:
@@ -106,7 +106,7 @@ class Plan:
             for seed in self.seeds
             for case in self.cases
         )
-        return tuple(Trial(*each, trial_digest(each[-1])) for each in recipes)
+        return tuple(Trial(*described, trial_digest(described[-1])) for described in recipes)
 
 
 def make_plan(
@@ -158,13 +158,13 @@ def _check_metrics(written: Written, recipes: Sequence[Recipe]) -> None:
     for number, metric in enumerate(written.report):
         if metric.name in RUN_NUMBERS:
             continue
-        reasons = [score_problem(metric.name, *each, others=USUAL_NUMBERS) for each in made]
+        reasons = [score_problem(metric.name, *given, others=USUAL_NUMBERS) for given in made]
         if reasons and all(reasons):
             place = ("report", number)
             text = f"no run has '{metric.name}': {reasons[0]}"
             problems.append(Problem(written.layer.nearest(place), dotted(place), text))
     if written.choose is not None:
-        places = [evaluation_place(*each) for each in made]
+        places = [evaluation_place(*given) for given in made]
         if text := choice_problem(written.choose, written.report, recipes, places):
             problems.append(Problem(written.layer.nearest(("choose",)), "choose", text))
     if problems:

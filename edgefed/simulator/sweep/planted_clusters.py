@@ -35,7 +35,7 @@ class PlantedClusters:
         planted = planted_orders(recipe.data, simulation.devices, recipe.seed)
         names = device_names(simulation.devices)
         self._planted = dict(zip(names, planted.tolist(), strict=True)) if len(planted) else {}
-        self._found: dict[str, int] = {}
+        self._clusters: dict[str, int] = {}
 
     def hear(self, event: Event) -> None:
         """Note the mixtures that an event has."""
@@ -43,13 +43,13 @@ class PlantedClusters:
             return
         view = TableChange.of(event.fields).view
         for mixture in map(mixture_of, view.table.rows if view is not None else ()):
-            self._found[mixture["device"]] = int(np.argmax(mixture["shares"]))
+            self._clusters[mixture["device"]] = int(np.argmax(mixture["shares"]))
 
     def scores(self) -> dict[str, float]:
         """Return accuracy and purity over all devices; nothing without experts or clusters."""
-        if not self._found or len(set(self._planted.values())) > MOST:
+        if not self._clusters or len(set(self._planted.values())) > MOST:
             return {}
-        counts = overlaps(self._planted, self._found)
+        counts = overlaps(self._planted, self._clusters)
         devices = len(self._planted)
         return {
             "cluster_accuracy": matched(counts) / devices,

@@ -60,7 +60,7 @@ class ReplayFeed:
         self._jump: int | None = first or None
         self._failure = ""
         self._listener: Callable[[FeedUpdate], None] | None = None
-        self._told: tuple[object, ...] = ()
+        self._news: tuple[object, ...] = ()
         self._stopped = False
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -161,9 +161,9 @@ class ReplayFeed:
     def _tell(self) -> None:
         with self._lock:
             news = (self._done, self._playing, self._speed, self._failure)
-        if self._listener is None or self._stopped or news == self._told:
+        if self._listener is None or self._stopped or news == self._news:
             return
-        self._told = news
+        self._news = news
         self._listener(FeedUpdate(self._playback.snapshot(), True, True, problem=self._failure))
 
     # -- with the lock ----------------------------------------------------------------------------

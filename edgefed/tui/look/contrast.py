@@ -92,8 +92,8 @@ class ReadableColours(LineFilter):
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return the segments with readable colours."""
-        for each in self._before:
-            segments = each.apply(segments, background)
+        for line_filter in self._before:
+            segments = line_filter.apply(segments, background)
         if len(self._readable) > _MOST_KEPT:
             self._readable.clear()
         return [self._segment(segment, background) for segment in segments]

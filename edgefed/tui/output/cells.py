@@ -78,7 +78,7 @@ def _parts(text: str) -> list[tuple[str, int]]:
         elif parts:
             parts[-1] = (parts[-1][0] + char, parts[-1][1])
     width = cell_len(text)
-    if sum(each for _, each in parts) != width:  # several characters that are drawn as one
+    if sum(cells for _, cells in parts) != width:  # several characters that are drawn as one
         return [(text, width)] if width else []
     return parts
 

@@ -44,7 +44,7 @@ class EventWindow:
     def __init__(self, wanted: EventFilter, *, problems_first: bool) -> None:
         self.rows: list[EventEntry] = []
         problems = (True, False) if problems_first else (None,)
-        self._sections = tuple(_with_problems(wanted, each) for each in problems)
+        self._sections = tuple(_with_problems(wanted, problem) for problem in problems)
         self._wanted = wanted
         self._older: tuple[int, int | None] | None = (0, None)
         self._newer: tuple[int, int] | None = None

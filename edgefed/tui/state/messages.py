@@ -76,5 +76,5 @@ class Answered(Message):
     ) -> None:
         super().__init__()
         self.request = request
-        self.told = answer
+        self.answer = answer
         self.error = error

@@ -67,7 +67,7 @@ class RunReading(Generic[T]):
         self._screen = screen
         self._then = then
         self._asked = 0
-        self._told = 0
+        self._reported = 0
 
     def ask(self, read: Callable[[], T]) -> None:
         """Read in a thread of its own."""
@@ -80,6 +80,6 @@ class RunReading(Generic[T]):
         self._screen.run_worker(work, thread=True, group="runs")
 
     def _tell(self, number: int, result: T | None, problem: str) -> None:
-        if number > self._told and self._screen.is_attached:
-            self._told = number
+        if number > self._reported and self._screen.is_attached:
+            self._reported = number
             self._then(result, problem)

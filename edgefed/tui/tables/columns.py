@@ -42,8 +42,8 @@ class Column:
         cell: its content for a device.
         order: its sort key; None sorts last in both directions.
         right: whether it is flush right, as numbers are.
-        told: whether a device has a value in it; a column without values is hidden. None for one
-            that is always shown.
+        is_known: whether a device has a value in it; a column without values is hidden. None for
+            one that is always shown.
     """
 
     key: str
@@ -53,7 +53,7 @@ class Column:
     cell: Cell
     order: Callable[[DeviceSnapshot], Any]
     right: bool = False
-    told: Callable[[DeviceSnapshot], bool] | None = None
+    is_known: Callable[[DeviceSnapshot], bool] | None = None
 
     def head(self) -> Text:
         """Return the heading."""
@@ -108,29 +108,29 @@ def _reading(
 ) -> Column:
     """Return the column of a number that not every device tells."""
     cell = cells.temperature if key == "temperature" else cells.number(key, form, scale)
-    return Column(key, label, width, rank, cell, _field(key), right=True, told=_knows(key))
+    return Column(key, label, width, rank, cell, _field(key), right=True, is_known=_knows(key))
 
 
 def _counter(key: str, label: str, width: int, rank: int, cell: Cell, *, of: str = "") -> Column:
     """Return the column of a count that most devices lack; ``of`` is its field, else ``key``."""
     field = of or key
-    return Column(key, label, width, rank, cell, _field(field), right=True, told=_has(field))
+    return Column(key, label, width, rank, cell, _field(field), right=True, is_known=_has(field))
 
 
 COLUMNS: tuple[Column, ...] = (
     Column("device", "DEVICE", 12, 0, cells.device_id, _field("device")),
     Column("state", "STATE", 10, 1, cells.state, lambda device: STATES.index(device.state)),
     Column("reason", "REASON", _REASON_WIDTHS[0], 2, cells.reason,
-           lambda device: why(device) or None, told=lambda device: bool(why(device))),
+           lambda device: why(device) or None, is_known=lambda device: bool(why(device))),
     Column("training", "TRAINING", BAR + 6, 3, cells.training, _field("fraction")),
     Column("seen", "SEEN", 6, 4, cells.seen, _field("seen_at"), right=True),
     Column("samples", "SAMPLES", 7, 5, cells.number("samples", "{:.0f}"), _field("samples"),
            right=True),
     Column("trust", "TRUST", 11, 6, cells.trust, _trust_order,
-           told=lambda device: device.standing != "trusted"),
-    Column("mixture", "EXPERTS", 15, 8, cells.mixture, _main_expert, told=_has("mixture")),
+           is_known=lambda device: device.standing != "trusted"),
+    Column("mixture", "EXPERTS", 15, 8, cells.mixture, _main_expert, is_known=_has("mixture")),
     Column("labels", "LABELS", LABEL_BINS, 9, cells.labels,
-           lambda device: sum(count > 0 for count in device.labels), told=_has("labels")),
+           lambda device: sum(count > 0 for count in device.labels), is_known=_has("labels")),
     _reading("temperature", "°C", 3, 10),
     _counter("rejected", "REJ", 3, 11, cells.count("rejected", VERMILLION)),
     _counter("late", "LATE", 4, 12, cells.count("late", ORANGE)),
@@ -138,24 +138,24 @@ COLUMNS: tuple[Column, ...] = (
     _reading("sent", "▲ MiB", 7, 14, "{:.1f}", MEBIBYTE),
     _reading("received", "▼ MiB", 7, 15, "{:.1f}", MEBIBYTE),
     Column("memory", "MACHINE RAM", 16, 7, cells.memory, _field("memory"), right=True,
-           told=_knows("memory")),
+           is_known=_knows("memory")),
     _reading("power", "W", 5, 16, "{:.1f}"),
     _reading("joules", "J", 7, 27),
     _reading("gpu", "GPU", 4, 17, "{:.0f}%"),
     _reading("battery", "BAT", 4, 18, "{:.0f}%"),
     Column("hardware", "HARDWARE", 16, 19, cells.hardware, lambda device: device.hardware or None,
-           told=_has("hardware")),
+           is_known=_has("hardware")),
     Column("site", "SITE", 10, 26, cells.site, lambda device: device.site or None,
-           told=_has("site")),
+           is_known=_has("site")),
     _counter("means", "MEANS", 5, 20, cells.averages("shared_entries"), of="shared_entries"),
     _counter("group", "GROUP", 5, 21, cells.averages("shared_group"), of="shared_group"),
     _counter("shared", "SHARED", 9, 22, cells.shared, of="shared_bytes"),
     Column("bounties", "BOUNTIES", 8, 23, cells.supplement("open_bounties"),
-           _field("open_bounties"), right=True, told=has_supplements),
+           _field("open_bounties"), right=True, is_known=has_supplements),
     Column("mixes", "MIXES", 6, 24, cells.supplement("received_mixes"), _field("received_mixes"),
-           right=True, told=has_supplements),
+           right=True, is_known=has_supplements),
     Column("noise", "NOISE", 6, 25, cells.supplement("noise_samples"), _field("noise_samples"),
-           right=True, told=has_supplements),
+           right=True, is_known=has_supplements),
 )  # fmt: skip
 """All columns, in the order of the screen; ``sent`` and ``received`` are from the device's side,
 and ▲ is towards the coordinator, on every screen."""
@@ -171,7 +171,7 @@ def columns_for(devices: Sequence[DeviceSnapshot], width: int | None) -> tuple[C
     low, modest, high = _ID_WIDTHS
     least = max(low, min(modest, longest))
     wanted = max(low, min(high, longest))
-    known = [column for column in COLUMNS if _told(column, devices)]
+    known = [column for column in COLUMNS if _is_shown(column, devices)]
     if width is None:
         return tuple(_widened(known, wanted, _REASON_WIDTHS[1]))
     kept: set[str] = set()
@@ -187,8 +187,8 @@ def columns_for(devices: Sequence[DeviceSnapshot], width: int | None) -> tuple[C
     return tuple(_widened(fitting, least + more, reasons))
 
 
-def _told(column: Column, devices: Sequence[DeviceSnapshot]) -> bool:
-    return column.told is None or any(map(column.told, devices))
+def _is_shown(column: Column, devices: Sequence[DeviceSnapshot]) -> bool:
+    return column.is_known is None or any(map(column.is_known, devices))
 
 
 def _widened(columns: Iterable[Column], ids: int, reasons: int) -> Iterator[Column]:

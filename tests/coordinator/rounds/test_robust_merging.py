@@ -274,8 +274,8 @@ def test_the_devices_that_a_run_begins_with_follow_from_its_merge(
     assert needed.count == least
     assert because in needed.because
     assert bool(needed.because) == bool(because)
-    assert needed.told(least) == ""
-    assert bool(needed.told(least - 1)) == bool(because)
+    assert needed.shortage(least) == ""
+    assert bool(needed.shortage(least - 1)) == bool(because)
 
 
 def test_the_algorithms_that_average_are_known() -> None:

@@ -88,7 +88,7 @@ class CurvePane(Pane):
             names = [f"{name} of the last {count} rounds", f"{name}, last {count}", name]
         if not self.points(shown.snapshot):
             return names[0]
-        forms = [form for each in names for form in self._forms(each, shown)]
+        forms = [form for name in names for form in self._forms(name, shown)]
         return next((form for form in forms if len(form) + 4 <= self.size.width), forms[-1])
 
     def _forms(self, name: str, shown: Shown) -> list[str]:

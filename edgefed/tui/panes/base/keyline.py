@@ -61,7 +61,7 @@ class KeyLine(Pane):
         """Return the keys that fit; where not all do, that of the present screen goes first."""
         offered, here = _offered(shown, self._starts_runs), f"screen.{self.app.current_mode}"
         ranks = (_LAST if action.name == here else action.footer for action in offered)
-        keys = [(rank, self._key(each, shown)) for rank, each in zip(ranks, offered, strict=True)]
+        keys = [(rank, self._key(key, shown)) for rank, key in zip(ranks, offered, strict=True)]
         if self._device_keys:
             keys.append((_DEVICE_RANK, self._keys_of_device(shown)))
         kept: set[int] = set()

@@ -239,7 +239,7 @@ def _words(shown: Shown, entry: EventEntry) -> str:
     """Return the text, with the beginning and the end of an outage."""
     if not entry.since:
         return clean(entry.text)
-    since, until = (_stamp(shown, each, "%m-%d %H:%M:%S") for each in (entry.since, entry.time))
+    since, until = (_stamp(shown, moment, "%m-%d %H:%M:%S") for moment in (entry.since, entry.time))
     return f"{clean(entry.text)} (from {since} to {until})"
 
 
