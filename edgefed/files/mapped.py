@@ -23,6 +23,9 @@ BLOCK_BYTES = 2**20
 ROWS = 4
 """Rows that are copied between two releases; for each, the kernel may map 2 MiB of the file."""
 
+_VIEWS = (np.ndarray, memoryview)
+"""Objects that may show the memory of another one."""
+
 _maps: WeakSet[mmap.mmap] = WeakSet()
 """The maps of this process."""
 
@@ -118,6 +121,6 @@ def blocks(array: Array) -> Iterator[memoryview]:
 def _map_of(array: Array) -> Any:
     """Return the object that holds an array's memory; None where numpy does."""
     base: Any = array
-    while isinstance(base, np.ndarray | memoryview):
+    while isinstance(base, _VIEWS):
         base = base.base if isinstance(base, np.ndarray) else base.obj
     return base
