@@ -36,9 +36,14 @@ class Started:
 
     def wait_until_said(self, word: str) -> None:
         """Wait until a line begins with a word."""
-        begins = lambda: any(line.startswith(word) for line in self.said())  # noqa: E731
-        wait_until(lambda: begins() or self.process.poll() is not None, word)
-        assert begins(), self.said()
+
+        def said() -> bool:
+            ended = self.process.poll() is not None
+            begins = any(line.startswith(word) for line in self.said())
+            assert begins or not ended, self.said()
+            return begins
+
+        wait_until(said, word)
 
     def family(self) -> list[psutil.Process]:
         """Return every process that it has started."""
