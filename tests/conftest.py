@@ -123,9 +123,9 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 def pytest_collection_finish() -> None:
     """Spare the garbage collector what all tests share: torch's modules, ours, and the tests.
 
-    It searches as rarely as in our command lines, since it took a fifth of the tests' time.
+    It searches as rarely as in our command lines, since it took a fifth of the tests' time. What
+    is garbage by now stays: a search for it would take each process most of a second.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(10_000)
     gc.enable()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +19,17 @@ from edgefed.config.values.address import Address
 from edgefed.learn.modeling.model_building import build
 from edgefed.wire.messages import BlobRef, CoordinatorState, Task
 from edgefed.wire.tensors import pack
-from tests.agent.agent_harness import CLASSES, FLEET, SAMPLES, SHAPE, Stage, write_data
-from tests.coordinator.full_disk import fill
+from tests.agent.agent_harness import (
+    CLASSES,
+    FLEET,
+    SAMPLES,
+    SHAPE,
+    Stage,
+    agent_words,
+    write_data,
+)
+from tests.coordinator.full_disk import NO_DISK, fill
+from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
 from tests.transport.listening import wait_until
 
@@ -32,15 +40,13 @@ pytestmark = [
 
 NAME = "board-1"
 MODEL = {"name": "mlp", "hidden": [65_536]}
-"""5 MB of weights: two of them do not fit on the disk."""
-
-DISK = "12m"
+"""5 MB of weights: two of them do not fit on the disk, which has 12 MB."""
 
 
 class Board:
     """An agent whose state is on a disk in memory that only it can see."""
 
-    def __init__(self, stage: Stage, process: subprocess.Popen[bytes], disk: Path) -> None:
+    def __init__(self, stage: Stage, process: ForkedProgram, disk: Path) -> None:
         self.stage, self.pid = stage, process.pid
         self.disk = Path(f"/proc/{process.pid}/root{disk}")
         self._inside = f"nsenter --target {process.pid} --user --preserve-credentials --mount"
@@ -115,23 +121,15 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
 def board_on(broker: MosquittoBroker, tmp_path: Path) -> Iterator[Board]:
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = f"mount -t tmpfs -o size={DISK} tmpfs {disk}"
-    alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    if subprocess.run([*alone, mount], capture_output=True, check=False).returncode:
-        pytest.skip("a process may not mount a disk of its own here")
     data = write_data(tmp_path / "data.npz")
-    agent = (
-        f"{sys.executable} -m device_agent.commands.cli run"
-        f" --broker {broker.address} --fleet {FLEET}"
-        f" --state {disk} --name {NAME} --data npz:{data} --holdout 0.2"
-    )
+    words = agent_words(broker.address, disk, data, NAME)[1:]
+    program = ["tests.agent.agent_on_own_disk", str(disk), *words]
+    process = ForkedProgram(program, clean_environment(), tmp_path / "agent.log")
     stage = Stage(broker.address, NAME)
-    with (tmp_path / "agent.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*alone, f"{mount} && exec {agent}"], stderr=log, stdout=log, env=clean_environment()
-        )
     try:
-        stage.wait_online()
+        stage.wait(lambda: bool(stage.births) or process.poll() is not None, "its birth")
+        if process.poll() == NO_DISK:
+            pytest.skip("a process may not mount a disk of its own here")
         stage.wait_for_state("idle")
         yield Board(stage, process, disk)
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import psutil
@@ -16,29 +15,45 @@ from edgefed.control.coordinator_client import CoordinatorClient
 from tests.cli.commands import TINY, recipe_file
 from tests.cli.conftest import SmallFleet
 from tests.forked_fleet import ForkedProcesses, demo_here
-from tests.processes import outcome, start_python
+from tests.forked_programs import ForkedProgram
+from tests.processes import PATIENCE, clean_environment
 from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto
 
-EDGEFED = ("-m", "edgefed.cli.main")
-"""Without a launcher, so that what it starts are its child processes."""
 
+class Started:
+    """``edgefed``, whose child processes are started as any other program's."""
 
-def read_until(process: subprocess.Popen[str], word: str) -> list[str]:
-    """Return what a process has said once a line begins with a word."""
-    assert process.stderr is not None
-    lines: list[str] = []
-    while not lines or not lines[-1].startswith(word):
-        line = process.stderr.readline()
-        assert line, lines
-        lines.append(line.rstrip("\n"))
-    return lines
+    def __init__(self, folder: Path, *words: str) -> None:
+        self._out, self._err = folder / "out", folder / "err"
+        program = ["edgefed.cli.main", *words]
+        self.process = ForkedProgram(program, clean_environment(), self._out, self._err)
 
+    def said(self) -> list[str]:
+        """Return its lines so far."""
+        return self._err.read_text().splitlines()
 
-def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Return every process that a process has started."""
-    return psutil.Process(process.pid).children(recursive=True)  # type: ignore[no-any-return]
+    def wait_until_said(self, word: str) -> None:
+        """Wait until a line begins with a word."""
+
+        def said() -> bool:
+            ended = self.process.poll() is not None
+            begins = any(line.startswith(word) for line in self.said())
+            assert begins or not ended, self.said()
+            return begins
+
+        wait_until(said, word)
+
+    def family(self) -> list[psutil.Process]:
+        """Return every process that it has started."""
+        return psutil.Process(self.process.pid).children(recursive=True)  # type: ignore[no-any-return]
+
+    def end(self, number: int) -> tuple[int, str, str]:
+        """Send a signal; return its exit code, stdout and stderr."""
+        self.process.send_signal(number)
+        code = self.process.wait(PATIENCE)
+        return code, self._out.read_text(), self._err.read_text()
 
 
 def gone(processes: list[psutil.Process]) -> bool:
@@ -49,13 +64,12 @@ def test_up_ends_with_sigterm_and_leaves_a_broker_that_was_there(
     fleet: SmallFleet, tmp_path: Path
 ) -> None:
     words = ("--broker", fleet.url, "--fleet", "second", "--state", str(tmp_path))
-    process = start_python(*EDGEFED, *words, "up", "--headless")
-    said = read_until(process, "coordinator  fleet second")
-    assert said[0] == f"broker       already at {fleet.url}"
-    started = family(process)
+    program = Started(tmp_path, *words, "up", "--headless")
+    program.wait_until_said("coordinator  fleet second")
+    assert program.said()[0] == f"broker       already at {fleet.url}"
+    started = program.family()
     assert len(started) == 1
-    process.send_signal(signal.SIGTERM)
-    code, out, err = outcome(process)
+    code, out, err = program.end(signal.SIGTERM)
     assert (code, out) == (0, "")
     assert "Traceback" not in err
     assert gone(started)
@@ -70,11 +84,10 @@ def demo_words(folder: Path, devices: int) -> tuple[str, ...]:
 def test_ctrl_c_ends_a_demo_in_a_round(tmp_path: Path) -> None:
     """It starts its broker as ``up`` does, which ``test_start_up`` ends at any moment."""
     words = ("--state", str(tmp_path), "demo", "--headless", *demo_words(tmp_path, 1))
-    process = start_python(*EDGEFED, *words)
-    read_until(process, "round 2/")
-    started = family(process)
-    process.send_signal(signal.SIGINT)
-    code, out, err = outcome(process)
+    program = Started(tmp_path, *words)
+    program.wait_until_said("round 2/")
+    started = program.family()
+    code, out, err = program.end(signal.SIGINT)
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == "edgefed: error: Interrupted.  [interrupted]"
     assert "Traceback" not in err

@@ -32,8 +32,8 @@ NO_DISK = 3
 """The exit code where a process may not mount a disk of its own."""
 
 
-def mount_own(disk: Path) -> None:
-    """Mount a disk of 14 MB in memory that only this process sees."""
+def mount_own(disk: Path, size: str = "14m") -> None:
+    """Mount a disk in memory that only this process sees."""
     user, group = os.getuid(), os.getgid()
     libc = ctypes.CDLL(None, use_errno=True)
     new_user, new_mounts = 0x10000000, 0x00020000
@@ -46,7 +46,7 @@ def mount_own(disk: Path) -> None:
             ("gid_map", f"0 {group} 1"),
         ):
             Path("/proc/self", name).write_text(text)
-        if libc.mount(b"tmpfs", bytes(disk), b"tmpfs", 0, b"size=14m"):
+        if libc.mount(b"tmpfs", bytes(disk), b"tmpfs", 0, f"size={size}".encode()):
             raise OSError(ctypes.get_errno(), "mount")
     except (AttributeError, OSError) as error:  # elsewhere than on Linux, there is no unshare
         sys.stderr.write(str(error))

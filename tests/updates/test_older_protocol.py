@@ -84,9 +84,11 @@ def install_release(tree: Path, site: Path) -> bool:
         return False
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(tree, filter="data")
-    subprocess.run([sys.executable, "-c", BUILD, str(tree)], cwd=tree, check=True)
+    uncompiled = {**clean_environment(), "CC": "false"}  # torch does what its kernels would
+    subprocess.run([sys.executable, "-c", BUILD, str(tree)], cwd=tree, env=uncompiled, check=True)
     (wheel,) = tree.glob("*.whl")
-    install = ("pip", "install", "--no-index", "--no-deps", "--target", str(site), str(wheel))
+    plain = ("--no-index", "--no-deps", "--no-compile")
+    install = ("pip", "install", *plain, "--target", str(site), str(wheel))
     subprocess.run([sys.executable, "-m", *install], check=True)
     shutil.rmtree(tree)
     return True

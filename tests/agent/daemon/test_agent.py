@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -42,11 +41,10 @@ from tests.agent.agent_harness import (
     SHAPE,
     Stage,
     agent_words,
-    start_agent,
     write_data,
 )
-from tests.forked_programs import run_module
-from tests.processes import outcome
+from tests.forked_programs import ForkedProgram, run_module
+from tests.processes import clean_environment
 
 pytestmark = pytest.mark.mosquitto
 
@@ -61,17 +59,35 @@ class Board:
     address: Address
     state: Path
     data: Path
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    processes: list[ForkedProgram] = field(default_factory=list)
 
     def start(self) -> None:
-        self.processes.append(start_agent(self.address, self.state, self.data, NAME))
+        self.processes.append(forked(self.address, self.state, self.data, NAME))
 
     @property
-    def process(self) -> subprocess.Popen[str]:
+    def process(self) -> ForkedProgram:
         return self.processes[-1]
 
     def alive(self) -> bool:
         return self.process.poll() is None
+
+
+def forked(address: Address, state: Path, data: Path, name: str) -> ForkedProgram:
+    """Start an agent; what it says goes to two files beside its data."""
+    words = agent_words(address, state, data, name)
+    return ForkedProgram(words, clean_environment(), *said_by(data, name))
+
+
+def said_by(data: Path, name: str) -> tuple[Path, Path]:
+    """Return the files of its stdout and stderr."""
+    return data.with_name(f"{name}.out"), data.with_name(f"{name}.err")
+
+
+def ended(agent: ForkedProgram, data: Path, name: str) -> tuple[int, str, str]:
+    """Return the exit code, stdout and stderr of an agent once it has ended."""
+    code = agent.wait(PATIENCE)
+    out, err = said_by(data, name)
+    return code, out.read_text(), err.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +101,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
         finally:
             for process in made.processes:
                 process.kill()
-                process.communicate()
+                process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -407,7 +423,7 @@ def test_sigterm_ends_it_in_order_even_while_it_trains(stage: Stage, board: Boar
     stage.ask(stage.task("endless", training={"epochs": 1000, "batch_size": 1}))
     stage.wait_for_state("train")
     board.process.send_signal(signal.SIGTERM)
-    code, out, err = outcome(board.process)
+    code, out, err = ended(board.process, board.data, NAME)
     assert (code, out) == (0, "")
     assert "Traceback" not in err.rpartition("task endless taken")[2], (
         "failed tasks before it log one"
@@ -421,11 +437,11 @@ def without_info(err: str) -> list[str]:
 
 def test_ctrl_c_ends_it_with_one_line(board: Board, tmp_path: Path) -> None:
     other = Stage(board.address, "board-2")
-    agent = start_agent(board.address, tmp_path, board.data, "board-2")
+    agent = forked(board.address, tmp_path, board.data, "board-2")
     try:
         other.wait_online()
         agent.send_signal(signal.SIGINT)
-        code, out, err = outcome(agent)
+        code, out, err = ended(agent, board.data, "board-2")
     finally:
         agent.kill()
         other.close()
