@@ -135,8 +135,8 @@ class ReleaseRepository:
             Release(
                 path.removeprefix("releases/").removesuffix(".txt"),
                 int(target.custom["number"]),
-                tuple(target.custom["releases"]),
-                sum(targets[f"releases/{name}"].length for name in target.custom["wheels"]),
+                tuple(target.custom["wheels"]),
+                sum(targets[f"wheels/{name}"].length for name in target.custom["wheels"]),
             )
             for path, target in targets.items()
             if path.startswith("releases/") and target.custom

@@ -547,7 +547,7 @@ def test_an_outage_upstream_names_the_option_of_that_broker_and_the_end_a_gatewa
         thread = threading.Thread(target=gateway.serve)
         thread.start()
         wait_until(lambda: f"No MQTT broker at {up}" in caplog.text, "the outage")
-        caplog.set_level("INFO")
+        caplog.set_level("INFO", "edgefed")
         gateway.stop()
         thread.join()
     assert "the gateway stopped" in caplog.text
