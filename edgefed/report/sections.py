@@ -128,7 +128,7 @@ def devices(summary: RunSummary) -> Mapping[str, Any]:
     if any(device.joules is not None for device in summary.devices):
         head = (*head, "energy in J")
         pairs = zip(rows, summary.devices, strict=False)
-        rows = [(*row, "" if (j := answer.joules) is None else f"{j:.4g}") for row, answer in pairs]
+        rows = [(*row, "" if (j := device.joules) is None else f"{j:.4g}") for row, device in pairs]
     if any(device.excluded for device in summary.devices):
         head = (*head, "excluded because")
         pairs = zip(rows, summary.devices, strict=False)

@@ -46,7 +46,9 @@ def test_runs_are_shown_and_orders_carried_out_with_the_name_of_who_gave_them(
             await press(pilot, "enter")
             await until(lambda: f"A {scene.run}" in screen_text(pilot), "the run's screen")
             assert "paused" in screen_text(pilot)
-            await press(pilot, "escape", "1", "full_stop")
+            await press(pilot, "escape", "1")
+            await until(lambda: shown_status(app) == "paused", "the paused run")
+            await press(pilot, "full_stop")
             told = "local ordered run step"
             await until(lambda: told in screen_text(pilot), "the order on the screen")
             await press(pilot, "F", "y")
