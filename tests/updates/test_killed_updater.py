@@ -103,7 +103,7 @@ def test_it_is_killed_before_each_change(
         if not killed:
             break
         board.close()
-        kill_at += 4  # each point takes a second; a trial and a restoring have five changes
+        kill_at += 3  # each point takes a second; a trial and a restoring have five changes
     assert {"trial", "restoring" if mode == "damages" else "idle"} <= phases
     if mode == "good":
         an_order_is_kept_until_its_consequence_is_stored(board)
