@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from device_agent.reports.progress_reporter import UPLOAD_AFTER
 from edgefed.transport.blob_intake import IDLE, RETRY
 from edgefed.transport.reply_resender import ReplyResender
 from edgefed.trust.signatures import Signer
@@ -107,7 +108,7 @@ class LightDevice:
         self._uploads: dict[str, bytes] = {}
         self._task: Task | None = None
         self._downloads: dict[str, _Download] = {}
-        self._trained_at = float("inf")
+        self._trained_at = self._upload_at = float("inf")
         self._telemetry_due = time.monotonic() + TELEMETRY_EVERY * self._random.random()
 
     @property
@@ -175,6 +176,8 @@ class LightDevice:
         if now >= self._trained_at:
             self._trained_at = float("inf")
             self._answer()
+        if now >= self._upload_at:
+            self._tell("upload", next(iter(self._kept)))
         self._resender.due(now)
 
     # -- a task -------------------------------------------------------------------------------
@@ -254,9 +257,9 @@ class LightDevice:
             nonce=task.nonce,
         )
         self._kept = {task.exchange: reply}
-        self._tell("upload", task.exchange)
         self._load.replies += fits
         now = self._sent[task.exchange] = time.monotonic()
+        self._upload_at = now + UPLOAD_AFTER
         self._resender.put(reply, now)
 
     def _delta(self, task: Task) -> bytes:
@@ -306,6 +309,7 @@ class LightDevice:
         self._send(self._topics.up_need(self.name), need)
 
     def _tell(self, state: str, exchange: str = "") -> None:
+        self._upload_at = float("inf")
         progress = Progress.model_validate(
             {"session": self.session, "state": state, "exchange": exchange}
         )

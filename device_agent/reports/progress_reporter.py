@@ -113,6 +113,10 @@ _Shown = tuple[str, str, str, str, int, tuple[tuple[str, int], ...], int, bool, 
 WRITE_EVERY = 0.2
 """Seconds between two writes of the status file: a short task has more states than that."""
 
+UPLOAD_AFTER = 0.25
+"""Seconds after which an upload is reported. Most replies are confirmed before, and each report
+costs the coordinator as much as a small reply."""
+
 
 class ProgressReporter:
     """Knows the agent's state; owned by one thread.
@@ -145,6 +149,7 @@ class ProgressReporter:
         self._progress = Progress(session=identity.birth.session, state="idle")
         self._written: _Shown | None = None
         self._next_write = 0.0
+        self._next_report: float | None = None
         self._connected = False
         self._dropped = 0
         self._over_limits: tuple[tuple[str, int], ...] = ()
@@ -165,7 +170,7 @@ class ProgressReporter:
         exchange: str = "",
         reason: str = "",
     ) -> None:
-        """Set the state and report it."""
+        """Set the state and report it; an upload is reported once it has lasted a moment."""
         self.activity.note(state, exchange)
         self._progress = Progress(
             session=self._identity.birth.session,
@@ -174,7 +179,12 @@ class ProgressReporter:
             exchange=exchange,
             reason=reason[:1000],
         )
-        self.repeat(connected)
+        # A device that may not train any more says so before its reply can close the round
+        if state == "upload" and self._pause is None:
+            self._next_report = self._clock.monotonic() + UPLOAD_AFTER
+            self._note_connection(connected)
+        else:
+            self.repeat(connected)
 
     def note_pause(self, pause: Pause | None) -> None:
         """Report from now on why the device may not train; None if it may."""
@@ -201,7 +211,11 @@ class ProgressReporter:
         pause = self._pause
         left = None if pause is None else pause.seconds_left(self._clock.now())
         update = {"reason": reason, "may_train": pause is None, "resumes_in": left}
+        self._next_report = None
         self._publish(self._progress.model_copy(update=update))
+        self._note_connection(connected)
+
+    def _note_connection(self, connected: bool) -> None:
         self._connected = connected
         self.due(self._clock.monotonic())
 
@@ -232,11 +246,14 @@ class ProgressReporter:
             self.repeat(connected)
 
     def next_due(self) -> float | None:
-        """Return the monotonic second at which the status file is to be written, or None."""
-        return self._next_write if self._shown() != self._written else None
+        """Return the monotonic second of the next report or write of the status file, or None."""
+        write = self._next_write if self._shown() != self._written else None
+        return min((due for due in (self._next_report, write) if due is not None), default=None)
 
     def due(self, now: float) -> None:
-        """Write the status file if it is out of date and was not written just now."""
+        """Report an upload that takes long, and write the status file if it is out of date."""
+        if self._next_report is not None and now >= self._next_report:
+            self.repeat(self._connected)
         if now >= self._next_write:
             self.write()
 

@@ -163,6 +163,7 @@ def an_answer_waits_and_is_not_trained_again(board: Board) -> None:
     reply = stage.reply(task.exchange)
     assert reply.status == "ok"
     assert stage.pull(reply)["delta"]
+    stage.wait_for_state("upload")
     assert set(stage.seen()) == {"paused", "upload"}, "nothing is trained twice"
     stage.receipt(reply)
     board.over(0)

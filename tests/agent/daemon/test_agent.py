@@ -141,6 +141,7 @@ def test_a_task_is_fetched_trained_uploaded_and_done(stage: Stage) -> None:
     assert (reply.cost.download_bytes, reply.cost.joules) == (task.blobs["weights"].size, None)
     assert reply.cost.work_seconds >= reply.cost.training_seconds > 0
     assert reply.cost.download_seconds > 0
+    stage.wait_for_state("upload")
     stage.receipt(reply)
     stage.wait_for_state("done")
     words = stage.seen()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from device_agent.identity.identity import Identity
-from device_agent.reports.progress_reporter import WRITE_EVERY, ProgressReporter
+from device_agent.limits.decision import Pause
+from device_agent.reports.progress_reporter import UPLOAD_AFTER, WRITE_EVERY, ProgressReporter
 from device_agent.reports.status_file import NAME
 from edgefed.config.values.address import Address
 from edgefed.wire.messages import Birth, Progress
@@ -49,8 +50,8 @@ def reported(tmp_path: Path) -> Reported:
 def test_states_that_follow_at_once_are_published_and_the_last_is_written_when_due(
     reported: Reported,
 ) -> None:
-    reported.tell("invited", "train", "upload")
-    assert [each.state for each in reported.published] == ["invited", "train", "upload"]
+    reported.tell("invited", "train", "failed")
+    assert [each.state for each in reported.published] == ["invited", "train", "failed"]
     assert reported.shown == "invited"
     due = reported.reporter.next_due()
     assert due == pytest.approx(reported.clock.monotonic() + WRITE_EVERY)
@@ -59,8 +60,29 @@ def test_states_that_follow_at_once_are_published_and_the_last_is_written_when_d
     assert reported.shown == "invited"
     reported.clock.seconds += WRITE_EVERY / 2 + 0.001
     reported.reporter.due(reported.clock.monotonic())
-    assert reported.shown == "upload"
+    assert reported.shown == "failed"
     assert reported.reporter.next_due() is None
+
+
+def test_an_upload_is_reported_only_once_it_has_lasted(reported: Reported) -> None:
+    reported.tell("train", "upload", "done")
+    assert [each.state for each in reported.published] == ["train", "done"]
+    reported.tell("upload")
+    began = reported.clock.monotonic()
+    reported.clock.seconds += UPLOAD_AFTER - 0.01
+    reported.reporter.due(reported.clock.monotonic())
+    assert reported.reporter.next_due() == pytest.approx(began + UPLOAD_AFTER)
+    reported.clock.seconds += 0.02
+    reported.reporter.due(reported.clock.monotonic())
+    reported.reporter.due(reported.clock.monotonic())
+    assert [each.state for each in reported.published] == ["train", "done", "upload"]
+    assert reported.reporter.next_due() is None
+
+
+def test_an_upload_after_which_the_device_pauses_is_reported_at_once(reported: Reported) -> None:
+    reported.reporter.note_pause(Pause(frozenset({"hottest"}), "hot"))
+    reported.tell("upload")
+    assert [(each.state, each.may_train) for each in reported.published] == [("upload", False)]
 
 
 def test_a_state_after_a_pause_is_written_at_once(reported: Reported) -> None:
