@@ -233,13 +233,16 @@ class DeviceStore:
             groups = {
                 name: self._keep(data, pins) if data else "" for name, data in group_blobs.items()
             }
-            releases = self._ledger.next_releases(ledger, time, reply.run, reply.exchange)
+            releases: tuple[Release, ...] = ()
+            if ledger:
+                releases = self._ledger.next_releases(ledger, time, reply.run, reply.exchange)
             replaced = self._write(reply, digests, state, groups, releases)
         except BaseException:
             for digest in pins:
                 self.cache.unpin(digest)
             raise
-        self._ledger.committed(releases)
+        if releases:
+            self._ledger.committed(releases)
         for digest in replaced:
             self.cache.unpin(digest)
         try:
@@ -291,7 +294,8 @@ class DeviceStore:
                     self._db.put("device_state", name, digest)
                 else:
                     self._db.delete("device_state", name=name)
-            self._ledger.put(releases)
+            if releases:
+                self._ledger.put(releases)
         return replaced
 
     def forget(self, run: str, through: int) -> None:

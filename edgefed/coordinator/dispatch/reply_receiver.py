@@ -90,7 +90,8 @@ class ReplyReceiver:
             self._deliver([reply])  # it will be declined; its blobs are not wanted
             return
         self._blobs.setdefault(reply.exchange, set()).update(reply.needed)
-        self._relays.announce({sent.digest for sent in reply.relays.values()})
+        if reply.relays:
+            self._relays.announce({sent.digest for sent in reply.relays.values()})
         # Answers of buffered rounds are on disk, and pinned by their questions
         if not pending.shared and (device, reply.exchange) not in self._pinned:
             self._pin(reply)

@@ -54,7 +54,7 @@ class PendingExchange:
 
     def __post_init__(self) -> None:
         self.began = self.started
-        self.wanting = {task.device: task for task in self.exchange.tasks}
+        self.wanting = dict(self.exchange.task_of)
         self._repeats = dict.fromkeys(self.wanting, (self.started + REPEAT, REPEAT))
         self.presence_changed.set()
         # Without a quorum to wait for, the grace of lost devices runs from the beginning

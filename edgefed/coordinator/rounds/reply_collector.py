@@ -115,11 +115,13 @@ class ReplyCollector:
                 # A sum stands for several devices, and is taken whole or not at all
                 yield from self._summed(delivered)
                 continue
-            answer = self.take(delivered)
+            answer = self._keepable(delivered)
             if answer is None:
                 continue
             yield answer
             del answer  # before the next one is decoded
+            # Verdict and event follow the merge, which waits for neither disk nor screens
+            self._accept(delivered)
             if self.stats.accepted >= opened.wanted:
                 return
 
@@ -188,14 +190,24 @@ class ReplyCollector:
         if reason:
             self._refuse(held.delivered, Rejection(reason))
             return False
-        return self._accepted(held.delivered, held.answer)
+        if self._keeps(held.delivered, held.answer):
+            self._accept(held.delivered)
+            return True
+        return False
 
     def take(self, delivered: Delivered) -> Answer | None:
         """Accept a reply and return its answer, or refuse it."""
+        answer = self._keepable(delivered)
+        if answer is not None:
+            self._accept(delivered)
+        return answer
+
+    def _keepable(self, delivered: Delivered) -> Answer | None:
+        """Return the answer of a reply that can be accepted; refuse another one."""
         if delivered.reply.device in self.stats.devices:
             return None  # merged already: it comes twice when a receipt was lost
         answer = self._checked(delivered)
-        return answer if answer is not None and self._accepted(delivered, answer) else None
+        return answer if answer is not None and self._keeps(delivered, answer) else None
 
     def _summed(self, delivered: Delivered) -> list[Answer]:
         """Accept the sum of a site and return answers that have it, or refuse it."""
@@ -248,16 +260,16 @@ class ReplyCollector:
             self._refuse(delivered, rejection)
             return None
 
-    def _accepted(self, delivered: Delivered, answer: Answer) -> bool:
-        """Accept a checked reply; only its blobs for other devices can be in the way."""
+    def _keeps(self, delivered: Delivered, answer: Answer) -> bool:
+        """Keep the blobs of a checked reply for other devices; refuse it if that fails."""
         # Checked last, so that no blob is kept of an answer that is refused
-        try:
-            self._deps.relays.keep(answer.relayed, delivered.read)
-        except Rejection as rejection:
-            self._refuse(delivered, rejection)
-            return False
-        self.relayed += answer.relayed
-        self._accept(delivered)
+        if answer.relayed:
+            try:
+                self._deps.relays.keep(answer.relayed, delivered.read)
+            except Rejection as rejection:
+                self._refuse(delivered, rejection)
+                return False
+            self.relayed += answer.relayed
         return True
 
     def _accept(self, delivered: Delivered) -> None:
