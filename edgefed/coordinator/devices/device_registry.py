@@ -10,15 +10,18 @@ from typing import Any, Literal
 
 from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.coordinator.devices.device_pauses import DevicePauses
-from edgefed.coordinator.devices.device_reports import DeviceReports
+from edgefed.coordinator.devices.device_reports import (
+    DeviceReports,
+    birth_fields,
+    data_fields,
+    news_of_data,
+)
 from edgefed.coordinator.devices.sender_limits import everybody
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.errors import NotAllowedError, UnknownNameError
 from edgefed.events.base.coordinator_states import (
-    CHANGED_DATA,
     CONNECTION_BROKE,
-    REFUSED_DATA,
     SILENT,
     pause_in_words,
 )
@@ -61,6 +64,7 @@ class _Entry:
     lost: float = field(default=-1e9)
     steady: float = field(default=-1e9)
     certificate: bytes = b""
+    silent: bool = False
 
 
 class DeviceRegistry:
@@ -98,6 +102,7 @@ class DeviceRegistry:
         self._clock = clock
         self._reports = DeviceReports(journal.emit, clock)
         self._entries: dict[str, _Entry] = {}
+        self._heard: dict[str, float] = {}
         self._changed = threading.Condition()
         self._listeners: list[Callable[[str], None]] = []
         self._second, self._changes = 0.0, 0
@@ -110,11 +115,13 @@ class DeviceRegistry:
 
     def due(self) -> None:
         """Emit the devices' collected reports, if it is time."""
-        self._reports.due()
+        if self._reports.next_due is not None:
+            self._reports.due()
 
+    @property
     def next_due(self) -> float | None:
-        """Return the monotonic second at which ``due`` has something to emit; None for never."""
-        return self._reports.next_due()
+        """The monotonic second at which ``due`` has something to emit; None for never."""
+        return self._reports.next_due
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call ``listener`` with every device that comes, is lost or may train again or not."""
@@ -308,9 +315,10 @@ class DeviceRegistry:
             else:
                 self._absent.discard(device)
                 self._entries[device] = _born(birth, signer, now, live=live)
+                self._heard[device] = now
             self._changed.notify_all()
         if known and birth.status == "online":
-            self._journal.emit("device", device=device, renewed=True, **_of_data(birth))
+            self._journal.emit("device", device=device, renewed=True, **data_fields(birth))
             return False
         self._reports.drop(device)
         if birth.status == "lost":
@@ -322,7 +330,7 @@ class DeviceRegistry:
         return birth.status != "lost"
 
     def _emit_born(self, device: str, birth: Birth, *, returned: bool) -> None:
-        described = {**_described(device, birth), **self._trust.of(device).fields()}
+        described = {**birth_fields(device, birth), **self._trust.of(device).fields()}
         described |= self._pauses.fields(device)
         described |= {"site": site} if (site := self._site_of(device)) else {}
         described |= {"returned": True} if returned else {}
@@ -332,15 +340,28 @@ class DeviceRegistry:
         """Note that the broker was away: a device that is not heard of soon has died meanwhile."""
         now = self._clock.monotonic()
         with self._changed:
+            self._heard = dict.fromkeys(self._heard, now)
             for device, entry in self._entries.items():
                 self._entries[device] = replace(entry, doubted=now, steady=now)
 
     def hear(self, device: str) -> None:
-        """Note that a device has said something."""
+        """Note that a device has said something, which ends its silence."""
+        with self._changed:
+            self._heard[device] = self._clock.monotonic()
+            entry = self._entries.get(device)
+            if entry is None or (entry.doubted is None and not entry.silent):
+                return
+            self._entries[device] = after = replace(entry, doubted=None, silent=False)
+        if entry.silent and entry.online:
+            self._journal.emit("device", **_state(after, device), heard=True)
+
+    def unheard_since(self, device: str, now: float) -> float | None:
+        """Return when a connected device was last heard of; None if it is known to be silent."""
         with self._changed:
             entry = self._entries.get(device)
-            if entry is not None and entry.doubted is not None:
-                self._entries[device] = replace(entry, doubted=None)
+            if entry is None or not entry.online or entry.silent:
+                return None
+            return self._heard.setdefault(device, now)
 
     def expire(self) -> list[str]:
         """Give up the devices that were not heard of for too long, and return them."""
@@ -411,16 +432,11 @@ class DeviceRegistry:
 
     def note_silent(self, device: str, seconds: float) -> None:
         """Tell that a device, last heard of so many seconds ago, does not answer a ping."""
+        with self._changed:
+            self._entries[device] = replace(self._entries[device], silent=True)
         self._reports.drop(device)
         since = timestamp(self._clock.now() - timedelta(seconds=seconds))
         self._journal.emit("device", device=device, state="silent", state_since=since)
-
-    def note_heard(self, device: str) -> None:
-        """Tell that a silent device is heard again, with its state."""
-        with self._changed:
-            entry = self._entries.get(device)
-        if entry is not None and entry.online:
-            self._journal.emit("device", **_state(entry, device), heard=True)
 
     def forget(self, device: str) -> None:
         """Forget a lost device; it is there again once it is born again.
@@ -442,6 +458,7 @@ class DeviceRegistry:
                     hint="stop its agent first; a device that is online rejoins at once",
                 )
             self._entries.pop(device, None)
+            self._heard.pop(device, None)
             self._absent.discard(device)
         self._note_removal()
         self._reports.drop(device)
@@ -452,6 +469,7 @@ class DeviceRegistry:
         with self._changed:
             if self._entries.pop(device, None) is None and device not in self._absent:
                 return
+            self._heard.pop(device, None)
             self._absent.discard(device)
             self._changed.notify_all()
         self._note_removal()
@@ -483,7 +501,7 @@ class DeviceRegistry:
             after = replace(entry, progress=progress, resumes_at=self._end_of_pause(progress))
             stops = entry.progress.may_train != progress.may_train
             reason = progress.reason
-            of_data = _news_of_data(reason) if reason != entry.progress.reason else {}
+            of_data = news_of_data(reason) if reason != entry.progress.reason else {}
             asked = _is_asked(entry) != _is_asked(after)
             moved = bool(of_data) or len(states) > 1 or stops or asked
             quiet = not moved and now - entry.reported < REPORT_EVERY
@@ -546,12 +564,6 @@ def _born(birth: Birth, signer: Certificate | None, now: float, *, live: bool) -
     )
 
 
-def _news_of_data(reason: str) -> dict[str, bool]:
-    """Return the field of an event for a reason about a device's data; nothing for another one."""
-    fields = {REFUSED_DATA: "data_refused", CHANGED_DATA: "data_changed"}
-    return {field: True for begin, field in fields.items() if reason.startswith(begin)}
-
-
 def _is_asked(entry: _Entry) -> bool:
     """Whether a device was sent a task and has not said since that it has it."""
     progress = entry.progress
@@ -578,17 +590,3 @@ def _member(device: str, birth: Birth) -> Member:
         tuple(birth.class_names),
         birth.held_out,
     )
-
-
-_OF_DATA = {"samples", "held_out", "labels", "class_names", "channels", "ignored"}
-
-
-def _of_data(birth: Birth) -> dict[str, Any]:
-    """Return the fields of a birth about the device's data."""
-    return birth.model_dump(include=_OF_DATA)
-
-
-def _described(device: str, birth: Birth) -> dict[str, Any]:
-    fields = birth.model_dump(exclude={"session", "status"})
-    said = {"state": "idle", "fraction": 0.0, "reason": "", "joined": True}
-    return {"device": device, **said, **fields}

@@ -10,8 +10,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from edgefed.events.base.coordinator_states import CHANGED_DATA, REFUSED_DATA
 from edgefed.events.base.device_columns import roster_parts
 from edgefed.process.clock import Clock
+from edgefed.wire.messages import Birth
 
 EVERY = 0.25
 """Seconds for which reports are collected after the last ones were emitted."""
@@ -23,6 +25,9 @@ class DeviceReports:
     Args:
         emit: makes an event, given its kind and its fields; calls no method of this object.
         clock: source of the time.
+
+    Attributes:
+        next_due: the monotonic second at which ``due`` may have something to emit; None for never.
     """
 
     def __init__(self, emit: Callable[..., None], clock: Clock) -> None:
@@ -31,11 +36,13 @@ class DeviceReports:
         self._lock = threading.Lock()
         self._emitted = -EVERY
         self._waiting: dict[tuple[str, ...], dict[str, dict[str, Any]]] = {}
+        self.next_due: float | None = None
 
     def add(self, device: str, **fields: Any) -> None:
         """Take a device's report; it replaces a waiting one of the same device and fields."""
         with self._lock:
             self._waiting.setdefault(tuple(fields), {})[device] = {"device": device, **fields}
+            self.next_due = self._emitted + EVERY
         self.due()
 
     def drop(self, device: str, *names: str) -> None:
@@ -45,16 +52,14 @@ class DeviceReports:
                 if set(names) <= set(fields):
                     rows.pop(device, None)
 
-    def next_due(self) -> float | None:
-        """Return the monotonic second at which ``due`` has something to emit; None for never."""
-        with self._lock:
-            return self._emitted + EVERY if any(self._waiting.values()) else None
-
     def due(self) -> None:
         """Emit the waiting reports, unless some were emitted a moment ago."""
         with self._lock:
             now = self._clock.monotonic()
-            if now - self._emitted < EVERY or not any(self._waiting.values()):
+            if now - self._emitted < EVERY:
+                return
+            self.next_due = None
+            if not any(self._waiting.values()):
                 return
             waiting, self._waiting, self._emitted = self._waiting, {}, now
             # Under the lock: who drops a device's reports may tell of its end right after.
@@ -67,3 +72,24 @@ class DeviceReports:
             return
         for part in roster_parts(rows):
             self._emit("roster", **part)
+
+
+def news_of_data(reason: str) -> dict[str, bool]:
+    """Return the field of an event for a reason about a device's data; nothing for another one."""
+    fields = {REFUSED_DATA: "data_refused", CHANGED_DATA: "data_changed"}
+    return {field: True for begin, field in fields.items() if reason.startswith(begin)}
+
+
+_OF_DATA = {"samples", "held_out", "labels", "class_names", "channels", "ignored"}
+
+
+def data_fields(birth: Birth) -> dict[str, Any]:
+    """Return the fields of a birth about the device's data."""
+    return birth.model_dump(include=_OF_DATA)
+
+
+def birth_fields(device: str, birth: Birth) -> dict[str, Any]:
+    """Return the fields of a ``device`` event about a device that has joined."""
+    fields = birth.model_dump(exclude={"session", "status"})
+    said = {"state": "idle", "fraction": 0.0, "reason": "", "joined": True}
+    return {"device": device, **said, **fields}

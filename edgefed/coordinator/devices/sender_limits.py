@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 
 from edgefed.process.clock import Clock
-from edgefed.transport.link import Arrival, Incoming
+from edgefed.transport.inbox import Arrival, Incoming
 from edgefed.transport.rate_limits import Buckets, Rate, RefusalCounts, TokenBucket, cost_of
 from edgefed.wire.topics import CHUNK_LEAF, Topics
 

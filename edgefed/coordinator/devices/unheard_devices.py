@@ -20,38 +20,17 @@ ANSWER_WITHIN = 3.0
 
 
 class UnheardDevices:
-    """Knows when devices were last heard of; owned by the dispatcher's thread.
+    """Pings awaited devices, and finds those that do not answer; owned by the dispatcher's thread.
 
     Args:
-        registry: the connected devices; reports those that are silent, and the end of it.
+        registry: knows when devices were last heard of.
         ping: sends a ping to a device.
     """
 
     def __init__(self, registry: DeviceRegistry, ping: Callable[[str], None]) -> None:
         self._registry = registry
         self._ping = ping
-        self._heard: dict[str, float] = {}
         self._pinged: dict[str, float] = {}
-        self._silent: set[str] = set()
-
-    def hear(self, device: str, now: float) -> None:
-        """Note a message of a device."""
-        self._heard[device] = now
-        self._pinged.pop(device, None)
-        if device in self._silent:
-            self._silent.discard(device)
-            self._registry.note_heard(device)
-
-    def forget(self, device: str) -> None:
-        """Forget a device that is not connected any more."""
-        self._heard.pop(device, None)
-        self._pinged.pop(device, None)
-        self._silent.discard(device)
-
-    def reconnected(self, now: float) -> None:
-        """Count the time anew: nothing could be heard while the broker was away."""
-        self._heard = dict.fromkeys(self._heard, now)
-        self._pinged.clear()
 
     def check(self, awaited: Iterable[str], until: float) -> None:
         """Ping the awaited devices that are not heard of, and tell of those that do not answer.
@@ -60,14 +39,16 @@ class UnheardDevices:
             awaited: devices of which an open exchange waits for an answer.
             until: monotonic second up to which all messages were taken.
         """
+        before, self._pinged = self._pinged, {}
         for device in awaited:
-            unheard = until - self._heard.setdefault(device, until)
-            if unheard < PING_AFTER or device in self._silent or not self._registry.online(device):
+            heard = self._registry.unheard_since(device, until)
+            if heard is None or until - heard < PING_AFTER:
                 continue
-            pinged = self._pinged.get(device)
-            if pinged is None:
+            pinged = before.get(device, heard)
+            if pinged <= heard:  # it was not pinged since, or it has answered
                 self._pinged[device] = until
                 self._ping(device)
-            elif until - pinged >= ANSWER_WITHIN:
-                self._silent.add(device)
-                self._registry.note_silent(device, unheard)
+                continue
+            self._pinged[device] = pinged
+            if until - pinged >= ANSWER_WITHIN:
+                self._registry.note_silent(device, until - heard)

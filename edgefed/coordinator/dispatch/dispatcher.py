@@ -37,8 +37,7 @@ from edgefed.process.clock import timestamp
 from edgefed.terminal.units import duration
 from edgefed.transport.batch_sender import BatchSender
 from edgefed.transport.blob_intake import BlobIntake
-from edgefed.transport.inbox import read_arrival
-from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp
+from edgefed.transport.inbox import Arrival, Incoming, LinkDown, LinkUp, read_arrival
 from edgefed.transport.rate_limits import Buckets, Rate
 from edgefed.transport.sender import ChunkSender
 from edgefed.trust.certificates import Certificate
@@ -210,7 +209,6 @@ class Dispatcher:
         with self._lock:
             for one in (*self._deps.sites.remove(device), device):
                 self._registry.remove(one)
-                self._unheard.forget(one)
                 self._replies.leave(one)
                 self._tasks.withdraw_all(one)
 
@@ -283,7 +281,7 @@ class Dispatcher:
             self._replies.ask_again()
 
     def _patience(self) -> float:
-        dues = [self._distributor.next_due(), self._registry.next_due()]
+        dues = [self._distributor.next_due(), self._registry.next_due]
         if self._deps.link.connected:  # else nothing can be repeated
             dues.append(self._intake.next_due)
         now = self._clock.monotonic()
@@ -312,7 +310,6 @@ class Dispatcher:
     def _check_devices(self) -> None:
         """Give up the devices that are silent, and repeat the tasks that nobody works on."""
         for device in self._registry.expire():
-            self._unheard.forget(device)
             self._replies.leave(device)
         # A reply that waits in the inbox is no reason to ask again.
         until = self._deps.inbox.handled_until()
@@ -341,7 +338,6 @@ class Dispatcher:
                 self._take_message(arrival)
             case LinkUp():
                 self._registry.doubt()
-                self._unheard.reconnected(self._clock.monotonic())
                 self._deps.on_up()
                 self._note_connection()
                 self._replies.ask_again()
@@ -457,10 +453,8 @@ class Dispatcher:
         begins = self._registry.take_birth(device, birth, signer, live=live)
         self._pass_on(device, birth)
         online = self._registry.online(device)
-        if begins or not online:
-            self._unheard.forget(device)
-        if begins or (online and live):
-            self._unheard.hear(device, self._clock.monotonic())
+        if online and live:
+            self._registry.hear(device)
         if begins:
             task = self.exchanges.task(device)
             pending = self.exchanges.get(task.exchange) if task is not None else None
@@ -503,7 +497,6 @@ class Dispatcher:
         if not (self._registry.knows(device) and self._deps.enrolled(device)):
             return
         self._registry.hear(device)
-        self._unheard.hear(device, self._clock.monotonic())
         match message:
             case Progress() | Telemetry():
                 self._take_device_state(device, message)

@@ -37,7 +37,7 @@ def test_the_first_report_is_emitted_at_once() -> None:
     scene = Scene()
     scene.reports.add("a", fraction=0.5)
     assert scene.events == [("device", {"device": "a", "fraction": 0.5})]
-    assert scene.reports.next_due() is None
+    assert scene.reports.next_due is None
 
 
 def test_later_reports_share_an_event_for_each_kind_of_report() -> None:
@@ -49,7 +49,7 @@ def test_later_reports_share_an_event_for_each_kind_of_report() -> None:
         scene.reports.add(device, power=7.0, gpu=None)
     scene.reports.add("b", fraction=0.3)
     assert scene.events == []
-    assert scene.reports.next_due() == EVERY
+    assert scene.reports.next_due == EVERY
     scene.later()
     assert scene.events == [
         ("roster", {"devices": ["a", "b", "c"], "fraction": [0.2, 0.3, 0.2]}),

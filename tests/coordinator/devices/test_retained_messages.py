@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from edgefed.coordinator.devices.sender_limits import RetainedMessages
-from edgefed.transport.link import Arrival, Incoming, LinkUp
+from edgefed.transport.inbox import Arrival, Incoming, LinkUp
 from edgefed.wire.topics import Topics
 
 TOPICS = Topics("lab")

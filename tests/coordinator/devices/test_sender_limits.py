@@ -26,7 +26,7 @@ from edgefed.coordinator.devices.sender_limits import (
     SenderLimits,
     either,
 )
-from edgefed.transport.link import Incoming
+from edgefed.transport.inbox import Incoming
 from edgefed.wire.topics import CLIENT_SLOTS, Topics
 from tests.coordinator.light_devices import HandClock
 

@@ -49,7 +49,7 @@ class Scene:
         return self.journal.snapshot.devices[0]
 
     def says(self, device: str) -> None:
-        self.unheard.hear(device, self.clock.time)
+        self.registry.hear(device)
 
     def at(self, second: float) -> str:
         """The state of the device after a look at a second."""
@@ -105,7 +105,7 @@ def test_time_without_the_broker_does_not_count() -> None:
     scene = Scene()
     scene.at(12.0)
     scene.clock.time = 14.0
-    scene.unheard.reconnected(14.0)
+    scene.registry.doubt()
     assert [scene.at(second) for second in (16.0, 25.9)] == ["asked", "asked"]
     assert [device for device, _ in scene.pings] == ["a"]
     assert [scene.at(second) for second in (26.0, 29.0)] == ["asked", "silent"]
@@ -114,7 +114,6 @@ def test_time_without_the_broker_does_not_count() -> None:
 def test_a_lost_device_is_neither_pinged_nor_silent() -> None:
     scene = Scene()
     scene.registry.take_birth("a", birth(status="lost"))
-    scene.unheard.forget("a")
     assert [scene.at(second) for second in (12.0, 24.0, 27.0)] == ["lost"] * 3
     assert scene.pings == []
 
