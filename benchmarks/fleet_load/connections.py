@@ -16,7 +16,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks.fleet_load.light_device import LightDevice
 from edgefed.config.values.address import Address
-from edgefed.transport.buffered_client import BufferedClient
+from edgefed.transport.link import BufferedClient
 from edgefed.wire.topics import CLIENT_ID_PREFIX
 
 KEEP_ALIVE = 120

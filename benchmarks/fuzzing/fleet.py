@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from benchmarks.fuzzing.strategies import Seal, broken, strange_value
 from edgefed.config.values.address import Address
-from edgefed.transport.inbox import Inbox, _signer
-from edgefed.transport.link import Incoming, Link
+from edgefed.transport.inbox import Inbox, Incoming, _signer
+from edgefed.transport.link import Link
 from edgefed.trust.authority import Authority, save_authority
 from edgefed.trust.certificates import Certificate, Role, read_certificate
 from edgefed.trust.credentials import Credentials, save_credentials

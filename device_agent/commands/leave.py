@@ -16,8 +16,8 @@ from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError
 from edgefed.files.writing import storage_error
 from edgefed.process.lock import FolderLock
-from edgefed.transport.inbox import read_arrival
-from edgefed.transport.link import Arrival, Incoming, Link
+from edgefed.transport.inbox import Arrival, Incoming, read_arrival
+from edgefed.transport.link import Link
 from edgefed.transport.renewal import RENEWALS
 from edgefed.trust.credentials import FLEET
 from edgefed.trust.signatures import Verifier

@@ -26,7 +26,6 @@ from device_agent.limits.training_policy import TrainingPolicy
 from device_agent.models.model_folder import MODELS, ModelFolder
 from device_agent.models.model_keeper import ModelKeeper
 from device_agent.reports.diagnostics import Diagnostics
-from device_agent.reports.energy import EnergyMeter
 from device_agent.reports.log_ring import LogRing
 from device_agent.reports.progress_reporter import ProgressReporter, agent_values, log_receipt
 from device_agent.reports.publisher import Publisher
@@ -34,7 +33,7 @@ from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
 from device_agent.tasks.task_session import TaskServices, TaskSession
 from device_agent.tasks.training_messages import ModelChecked, Progressed, TrainingDone
-from device_agent.tasks.training_process import Item, TrainingProcess
+from device_agent.tasks.training_process import EnergyMeter, Item, TrainingProcess
 from edgefed.config.fleet.settings import AgentSettings
 from edgefed.config.fleet.when_settings import WhenSettings
 from edgefed.config.values.address import Address
@@ -46,8 +45,16 @@ from edgefed.process.service_manager import ServiceManager
 from edgefed.terminal.metrics_server import Values
 from edgefed.transport.blob_intake import BlobIntake
 from edgefed.transport.downloads import Downloads
-from edgefed.transport.inbox import Inbox, InboxLimits, read_arrival
-from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp, Subscribed
+from edgefed.transport.inbox import (
+    Arrival,
+    Inbox,
+    InboxLimits,
+    Incoming,
+    LinkDown,
+    LinkUp,
+    Subscribed,
+    read_arrival,
+)
 from edgefed.transport.renewal import Renewal
 from edgefed.transport.reply_resender import ReplyResender
 from edgefed.transport.sender import ChunkSender

@@ -13,8 +13,7 @@ import threading
 from collections.abc import Callable
 
 from edgefed.process.clock import Clock
-from edgefed.transport.inbox import InboxCounts
-from edgefed.transport.link import Incoming
+from edgefed.transport.inbox import InboxCounts, Incoming
 from edgefed.transport.rate_limits import Rate, RefusalCounts, TokenBucket, cost_of
 from edgefed.wire.topics import CHUNK_LEAF, Topics
 

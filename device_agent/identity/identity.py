@@ -9,7 +9,8 @@ from pathlib import Path
 
 from edgefed.config.values.address import Address
 from edgefed.process.clock import Clock
-from edgefed.transport.link import Arrival, Link
+from edgefed.transport.inbox import Arrival
+from edgefed.transport.link import Link
 from edgefed.trust.newest_certificate import COORDINATOR_SINCE, verifier_of_coordinator
 from edgefed.trust.signatures import Verifier
 from edgefed.wire.messages import Birth

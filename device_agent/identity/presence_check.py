@@ -12,7 +12,8 @@ import threading
 
 from edgefed.config.values.address import Address
 from edgefed.errors import NotAllowedError
-from edgefed.transport.link import Arrival, Incoming, Link, Subscribed
+from edgefed.transport.inbox import Arrival, Incoming, Subscribed
+from edgefed.transport.link import Link
 from edgefed.wire.messages import Birth
 from edgefed.wire.topics import Topics
 

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from device_agent.limits.training_policy import TrainingPolicy
-from device_agent.reports.energy import EnergyMeter
 from device_agent.reports.progress_reporter import ProgressReporter
 from device_agent.tasks.device_store import DeviceStore
 from device_agent.tasks.training_messages import Progressed, TrainingDone
-from device_agent.tasks.training_process import TrainingProcess
+from device_agent.tasks.training_process import EnergyMeter, TrainingProcess
 from edgefed.algorithms.interface.exchange import FROZEN
 from edgefed.errors import DISK_MAY_RETURN, EdgeFedError
 from edgefed.events.base.model import UNFINISHED
@@ -387,7 +386,7 @@ class TaskSession:
         """Keep the last task's blobs pinned: the next broadcast is a difference from them."""
         if self._last_inputs is not None:
             self._last_inputs.clear()
-        if self._inputs is not None:
+        if self._inputs is not None and self._inputs.private:
             self._inputs.delete_private()
         self._last_inputs, self._inputs = self._inputs, None
 

@@ -18,8 +18,8 @@ from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError, WireError
 from edgefed.process.clock import Clock, SystemClock
 from edgefed.terminal.units import duration
-from edgefed.transport.inbox import read_arrival
-from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp, Subscribed
+from edgefed.transport.inbox import Arrival, Incoming, LinkDown, LinkUp, Subscribed, read_arrival
+from edgefed.transport.link import Link
 from edgefed.trust.credentials import newer_credentials
 from edgefed.trust.newest_certificate import COORDINATOR_SINCE, verifier_of_coordinator
 from edgefed.wire import limits

@@ -28,8 +28,16 @@ from edgefed.process.service_manager import ServiceManager
 from edgefed.transport.batch_sender import BatchSender
 from edgefed.transport.blob_intake import BlobIntake
 from edgefed.transport.downloads import Downloads
-from edgefed.transport.inbox import Inbox, read_arrival
-from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp, Subscribed
+from edgefed.transport.inbox import (
+    Arrival,
+    Inbox,
+    Incoming,
+    LinkDown,
+    LinkUp,
+    Subscribed,
+    read_arrival,
+)
+from edgefed.transport.link import Link
 from edgefed.transport.renewal import Renewal
 from edgefed.transport.sender import ChunkSender
 from edgefed.trust.newest_certificate import COORDINATOR_SINCE, verifier_of_coordinator

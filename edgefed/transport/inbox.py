@@ -28,12 +28,44 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from edgefed.errors import WireError
 from edgefed.process.clock import Clock
-from edgefed.transport.link import Arrival, Incoming, LinkDown
 from edgefed.trust.certificates import Certificate
 from edgefed.trust.signatures import UNINTRODUCED, Verifier
 from edgefed.wire.envelope import Envelope, decode_body, open_envelope
 from edgefed.wire.messages import Message
 from edgefed.wire.topics import CHUNK_LEAF, ParsedTopic, Topics
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """A message that arrived."""
+
+    topic: str
+    payload: bytes
+    retained: bool
+
+
+@dataclass(frozen=True)
+class LinkUp:
+    """The connection is there (again); subscriptions are being renewed."""
+
+
+@dataclass(frozen=True)
+class LinkDown:
+    """The connection broke; it is being tried again."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Subscribed:
+    """The broker answered a subscription, and granted it or not."""
+
+    filter: str
+    granted: bool = True
+
+
+Arrival = Incoming | LinkUp | LinkDown | Subscribed
+
 
 Own = TypeVar("Own")
 """Items that the owner's other threads post, beside arrivals."""

@@ -4,6 +4,11 @@ paho's network thread passes each message to a callback, which must not block, a
 acknowledgements and pings. The connection uses MQTT 3.1.1, QoS 1 unless stated otherwise, and clean
 sessions: the broker keeps nothing but retained messages. With credentials, both sides are
 authenticated (mutual TLS), and messages are signed.
+
+paho reads each packet in three or more calls, and writes each packet in one of its own, with
+another to wake its thread. Each call lets other threads take the interpreter, for up to 5 ms when
+they are busy. With thousands of small messages this costs more than their handling, so
+``BufferedClient`` reads ahead, and writes waiting packets at once.
 """
 
 from __future__ import annotations
@@ -17,11 +22,10 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.enums import CallbackAPIVersion, MessageType, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edgefed.config.fleet.broker_errors import (
@@ -36,7 +40,7 @@ from edgefed.config.fleet.broker_errors import (
 from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError, WireError
 from edgefed.process.clock import Clock, SystemClock
-from edgefed.transport.buffered_client import BufferedClient
+from edgefed.transport.inbox import Arrival, Incoming, LinkDown, LinkUp, Subscribed
 from edgefed.trust.credentials import Credentials
 from edgefed.trust.signatures import Signer
 from edgefed.wire import limits
@@ -61,38 +65,6 @@ MAX_INFLIGHT = 20
 MAX_QUEUED = 4096
 """Most messages that wait to be sent: a task for each device of a fleet and more. They are small;
 chunks never wait here, since their sender has a window of its own."""
-
-
-@dataclass(frozen=True)
-class Incoming:
-    """A message that arrived."""
-
-    topic: str
-    payload: bytes
-    retained: bool
-
-
-@dataclass(frozen=True)
-class LinkUp:
-    """The connection is there (again); subscriptions are being renewed."""
-
-
-@dataclass(frozen=True)
-class LinkDown:
-    """The connection broke; it is being tried again."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Subscribed:
-    """The broker answered a subscription, and granted it or not."""
-
-    filter: str
-    granted: bool = True
-
-
-Arrival = Incoming | LinkUp | LinkDown | Subscribed
 
 
 class Link:
@@ -472,3 +444,103 @@ def _reason(error: BaseException | None) -> str:
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+
+
+READ_BYTES = 64 * 1024
+"""Bytes that are read at a time, and written."""
+
+READ_IN_A_ROW = 32
+"""Packets after which those that wait to be written have their turn."""
+
+_JOINED = (MessageType.PUBLISH, MessageType.PUBACK)
+"""Packets after whose writing paho has nothing to do."""
+
+
+class BufferedClient(paho.Client):
+    """A client whose network thread reads and writes several packets with one system call.
+
+    Attributes:
+        revoked: whether the broker has ended a connection because our certificate is revoked.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._ahead = memoryview(b"")
+        self._ahead_of: object = None
+        self.revoked = False
+
+    def loop_read(self, max_packets: int = 1) -> MQTTErrorCode:
+        """Handle the packets that have been read from the socket, and write the answers."""
+        status, count = super().loop_read(max_packets), 1
+        # Bytes read ahead do not make the socket readable again, so they are handled at once
+        while not status and self._ahead and self._sock is not None:
+            if count % READ_IN_A_ROW == 0 and self.want_write():
+                status = self.loop_write()
+            status = status or super().loop_read(max_packets)
+            count += 1
+        if not status and self._sock is not None and self.want_write():
+            return self.loop_write()
+        return status
+
+    def _sock_recv(self, bufsize: int) -> bytes:
+        """Return bytes of the connection, which are read ahead."""
+        if self._sock is not self._ahead_of:
+            # Bytes of an earlier connection are not continued by this one
+            self._ahead, self._ahead_of = memoryview(b""), self._sock
+        if not self._ahead:
+            try:
+                self._ahead = memoryview(super()._sock_recv(max(bufsize, READ_BYTES)))
+            except ssl.SSLError as error:  # paho only logs it
+                self.revoked |= "CERTIFICATE_REVOKED" in (error.reason or "")
+                raise
+        part, self._ahead = self._ahead[:bufsize], self._ahead[bufsize:]
+        return bytes(part)
+
+    def _packet_queue(
+        self,
+        command: int,
+        packet: bytes | bytearray,
+        mid: int,
+        qos: int,
+        info: paho.MQTTMessageInfo | None = None,
+    ) -> MQTTErrorCode:
+        """Queue a packet; the network thread, which writes it, is awake when it queues one."""
+        if threading.current_thread() is not self._thread:
+            return super()._packet_queue(command, packet, mid, qos, info)
+        self._out_packet.append(_waiting(command, bytes(packet), mid, qos, info))
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    def _packet_write(self) -> MQTTErrorCode:
+        """Write all packets that wait, those in a row at once."""
+        joined: list[bytes | bytearray] = []
+        room = READ_BYTES
+        while self._out_packet:
+            first = self._out_packet[0]
+            room -= first["to_process"]
+            # A packet that is partly written has to be continued alone
+            if room < 0 or first["pos"] or first["command"] & 0xF0 not in _JOINED:
+                break
+            joined.append(first["packet"])
+            if first["info"] is not None and not first["qos"]:
+                first["info"]._set_as_published()  # nobody acknowledges it
+            self._out_packet.popleft()
+        if joined:
+            packet = b"".join(joined)
+            # As a kind after whose writing paho has nothing to do
+            self._out_packet.appendleft(_waiting(MessageType.PUBACK, packet, 0, 1))
+        return super()._packet_write()
+
+
+def _waiting(
+    command: int, packet: bytes, mid: int, qos: int, info: paho.MQTTMessageInfo | None = None
+) -> Any:
+    """Return an entry of paho's queue."""
+    return {
+        "command": command,
+        "mid": mid,
+        "qos": qos,
+        "pos": 0,
+        "to_process": len(packet),
+        "packet": packet,
+        "info": info,
+    }

@@ -25,20 +25,18 @@ import numpy.typing as npt
 
 from edgefed.errors import WireError
 from edgefed.wire import limits
-from edgefed.wire.frame import (
+from edgefed.wire.tensors import (
+    Array,
     Bytes,
     FrameContent,
     FrameHeader,
     Section,
-    compressed,
-    malformed,
-    prefix,
-)
-from edgefed.wire.tensors import (
-    Array,
     TensorSpec,
     array_from,
+    compressed,
     header_of,
+    malformed,
+    prefix,
     raw,
     read_specs,
     specs_of,

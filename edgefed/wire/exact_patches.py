@@ -28,13 +28,18 @@ from edgefed.wire.codecs import (
     not_finite,
     split,
 )
-from edgefed.wire.frame import Bytes, FrameContent, FrameHeader, Section, compressed, prefix
 from edgefed.wire.tensors import (
     Array,
+    Bytes,
+    FrameContent,
+    FrameHeader,
+    Section,
     TensorSpec,
     array_from,
     check_spec,
+    compressed,
     header_of,
+    prefix,
     raw,
     read_specs,
     specs_of,

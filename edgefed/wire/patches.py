@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgefed.wire.frame import malformed
-from edgefed.wire.tensors import Array, TensorSpec, check_spec, specs_of
+from edgefed.wire.tensors import Array, TensorSpec, check_spec, malformed, specs_of
 
 
 def difference(base: Mapping[str, Array] | None, weights: Mapping[str, Array]) -> dict[str, Array]:

@@ -14,7 +14,8 @@ import numpy as np
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.config.values.address import Address
 from edgefed.learn.modeling.model_building import build
-from edgefed.transport.link import Arrival, Incoming, Link
+from edgefed.transport.inbox import Arrival, Incoming
+from edgefed.transport.link import Link
 from edgefed.transport.sender import ChunkSender
 from edgefed.wire.blobs import chunk_count
 from edgefed.wire.envelope import decode, encode

@@ -9,7 +9,8 @@ from typing import Any
 import zstandard
 
 from edgefed.config.values.address import Address
-from edgefed.transport.link import Arrival, Incoming, Link
+from edgefed.transport.inbox import Arrival, Incoming
+from edgefed.transport.link import Link
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import CoordinatorState, EventMessage, Request, Response
 from edgefed.wire.topics import Topics

@@ -13,7 +13,7 @@ from broker.mosquitto import MosquittoBroker
 from edgefed.control import coordinator_client
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError, WireError
-from edgefed.transport.link import LinkUp, Subscribed
+from edgefed.transport.inbox import LinkUp, Subscribed
 from edgefed.wire.messages import Request, Response
 from tests.control.fake_coordinator import FLEET, Answering, FakeCoordinator, answers, packed
 from tests.transport.listening import PATIENCE, wait_until

@@ -10,7 +10,7 @@ import pytest
 
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import NotAllowedError
-from edgefed.transport.link import Incoming
+from edgefed.transport.inbox import Incoming
 from edgefed.trust.credentials import Credentials
 from edgefed.trust.signatures import Signer
 from edgefed.wire.envelope import encode

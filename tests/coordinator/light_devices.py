@@ -20,8 +20,8 @@ from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.process.clock import SystemClock
-from edgefed.transport.inbox import Inbox
-from edgefed.transport.link import Arrival, Incoming, Link, Subscribed
+from edgefed.transport.inbox import Arrival, Inbox, Incoming, Subscribed
+from edgefed.transport.link import Link
 from edgefed.transport.reply_resender import ReplyResender
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import decode, encode

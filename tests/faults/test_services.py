@@ -9,7 +9,7 @@ import pytest
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import EdgeFedError
-from edgefed.transport.link import Incoming
+from edgefed.transport.inbox import Incoming
 from edgefed.wire.envelope import decode
 from edgefed.wire.messages import Birth
 from edgefed.wire.topics import Topics

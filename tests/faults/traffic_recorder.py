@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from edgefed.config.values.address import Address
-from edgefed.transport.link import Arrival, Incoming, Link
+from edgefed.transport.inbox import Arrival, Incoming
+from edgefed.transport.link import Link
 from edgefed.wire.envelope import decode
 from edgefed.wire.messages import CoordinatorState, Progress, Task
 from edgefed.wire.topics import Topics

@@ -20,9 +20,9 @@ from edgefed.coordinator.devices.device_diagnostics import DeviceDiagnostics
 from edgefed.coordinator.members.enrolment import Enrolment
 from edgefed.data.sets import femnist
 from edgefed.trust import sealed_data, signatures
-from edgefed.wire import envelope, frame
+from edgefed.wire import envelope, tensors
 from edgefed.wire.chunk_staging import Staging
-from edgefed.wire.frame import FrameContent
+from edgefed.wire.tensors import FrameContent
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ DEFECTS = (
     Defect(
         "no check of length",
         "tensors",
-        frame.check_body,
+        tensors.check_body,
         *("len(body) != size or size >", "size >"),
     ),
     Defect(

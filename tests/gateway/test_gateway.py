@@ -20,7 +20,8 @@ from edgefed.errors import EdgeFedError, StorageError
 from edgefed.events.base.coordinator_states import REMOVED, STOPPED
 from edgefed.events.base.model import Event
 from edgefed.gateway.gateway import MOST_OTHERS, REPEAT_EVERY, Gateway, Upstream
-from edgefed.transport.link import Arrival, Incoming, Link, LinkUp
+from edgefed.transport.inbox import Arrival, Incoming, LinkUp
+from edgefed.transport.link import Link
 from edgefed.transport.reply_resender import MAX_REPEAT
 from edgefed.wire.blobs import chunk
 from edgefed.wire.codecs import CODECS

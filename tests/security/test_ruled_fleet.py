@@ -17,7 +17,8 @@ import pytest
 
 from edgefed.config.recipes.recipe import Recipe, WireSection
 from edgefed.simulator.local_fleet import device_names
-from edgefed.transport.link import Arrival, Incoming, Link, LinkUp
+from edgefed.transport.inbox import Arrival, Incoming, LinkUp
+from edgefed.transport.link import Link
 from edgefed.trust.certificates import Role
 from edgefed.trust.credentials import Credentials
 from edgefed.wire.envelope import encode

@@ -17,7 +17,8 @@ import pytest
 from device_agent.tasks.device_store import read_releases
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.simulator.local_fleet import device_names
-from edgefed.transport.link import Arrival, Incoming, Link
+from edgefed.transport.inbox import Arrival, Incoming
+from edgefed.transport.link import Link
 from edgefed.wire.envelope import Envelope, decode, encode, open_envelope
 from edgefed.wire.messages import Birth, Cancel, Chunk, Progress, Receipt, Reply, Request, Task
 from edgefed.wire.tensors import digest

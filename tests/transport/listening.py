@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from edgefed.config.values.address import Address
-from edgefed.transport.link import Arrival, Incoming, Link
+from edgefed.transport.inbox import Arrival, Incoming
+from edgefed.transport.link import Link
 
 PATIENCE = 30.0
 """Seconds after which a wait has failed."""
@@ -46,7 +47,7 @@ class Inbox:
 @contextmanager
 def linked(address: Address, name: str, *subscriptions: str) -> Iterator[tuple[Link, Inbox]]:
     """A connected link and its inbox; every subscription holds."""
-    from edgefed.transport.link import Subscribed
+    from edgefed.transport.inbox import Subscribed
 
     inbox = Inbox()
     link = Link(address, name, inbox, subscriptions=subscriptions)

@@ -13,8 +13,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from broker.address import LOOPBACK
 from edgefed.config.values.address import Address
-from edgefed.transport.buffered_client import READ_BYTES, BufferedClient
-from edgefed.transport.link import Link, LinkUp
+from edgefed.transport.inbox import LinkUp
+from edgefed.transport.link import READ_BYTES, BufferedClient, Link
 from tests.faults.mqtt_packets import PacketSplitter
 from tests.transport.listening import PATIENCE, Inbox, wait_until
 

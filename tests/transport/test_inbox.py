@@ -8,11 +8,15 @@ import pytest
 from edgefed.transport.inbox import (
     OVERHEAD,
     URGENT_IN_A_ROW,
+    Arrival,
     Inbox,
     InboxCounts,
     InboxLimits,
+    Incoming,
+    LinkDown,
+    LinkUp,
+    Subscribed,
 )
-from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp, Subscribed
 from edgefed.wire.tensors import digest
 from edgefed.wire.topics import Topics
 from tests.coordinator.light_devices import HandClock

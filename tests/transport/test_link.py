@@ -14,14 +14,8 @@ from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
 from edgefed.config.values.address import Address
 from edgefed.errors import UnreachableError, WireError
-from edgefed.transport.link import (
-    Arrival,
-    Incoming,
-    Link,
-    LinkDown,
-    LinkUp,
-    Subscribed,
-)
+from edgefed.transport.inbox import Arrival, Incoming, LinkDown, LinkUp, Subscribed
+from edgefed.transport.link import Link
 from edgefed.wire.envelope import encode
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import Cancel

@@ -11,7 +11,8 @@ import pytest
 
 from broker.mosquitto import MosquittoBroker
 from edgefed.transport import sender as sender_module
-from edgefed.transport.link import Link, LinkDown, LinkUp
+from edgefed.transport.inbox import LinkDown, LinkUp
+from edgefed.transport.link import Link
 from edgefed.transport.sender import PATIENCE, ChunkSender
 from edgefed.wire.blobs import chunk
 from edgefed.wire.envelope import decode, encode

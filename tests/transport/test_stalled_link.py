@@ -16,14 +16,8 @@ from broker.address import LOOPBACK
 from broker.mosquitto import MosquittoBroker
 from edgefed.config.values.address import Address
 from edgefed.transport.inbox import Inbox as Arrivals
-from edgefed.transport.link import (
-    MAX_INFLIGHT,
-    SLOWEST_BYTES,
-    STALLED_AFTER,
-    Link,
-    LinkDown,
-    LinkUp,
-)
+from edgefed.transport.inbox import LinkDown, LinkUp
+from edgefed.transport.link import MAX_INFLIGHT, SLOWEST_BYTES, STALLED_AFTER, Link
 from edgefed.wire.limits import CHUNK_BYTES
 from tests.coordinator.light_devices import HandClock
 from tests.transport.listening import PATIENCE, Inbox, linked, wait_until

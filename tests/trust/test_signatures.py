@@ -12,8 +12,7 @@ from device_agent.identity.identity import agent_verifier
 from edgefed.config.values.address import Address
 from edgefed.errors import WireError
 from edgefed.process.clock import SystemClock
-from edgefed.transport.inbox import Received, read_arrival
-from edgefed.transport.link import Incoming
+from edgefed.transport.inbox import Incoming, Received, read_arrival
 from edgefed.trust import signatures
 from edgefed.trust.certificates import Certificate
 from edgefed.trust.credentials import Credentials

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from edgefed.config.recipes.sections import CodecName
 from edgefed.errors import WireError
 from edgefed.seeds import generator
-from edgefed.wire import frame, limits
+from edgefed.wire import limits, tensors
 from edgefed.wire.codecs import CODECS, Floats, decode
-from edgefed.wire.frame import Bytes
-from edgefed.wire.tensors import Array, TensorSpec, specs_of
+from edgefed.wire.tensors import Array, Bytes, TensorSpec, specs_of
 from tests.wire.memory import at_most
 from tests.wire.strategies import arrays, damaged
 from tests.wire.test_tensors import same
@@ -150,7 +149,7 @@ def test_stretches_of_unlike_bytes_are_compressed_apart() -> None:
     joined = np.concatenate([noise, other])
 
     def taken(content: Bytes, *parts: int) -> int:
-        return len(frame.compressed(b"", iter([(content, parts)]), content.size))
+        return len(tensors.compressed(b"", iter([(content, parts)]), content.size))
 
     both = taken(joined, 20_000, 20_000)
     assert both <= taken(noise, 20_000) + taken(other, 20_000) + 10
@@ -415,7 +414,7 @@ def test_a_blob_is_coded_and_decoded_tensor_by_tensor() -> None:
 def test_two_threads_write_the_bytes_of_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {**large(3), "count": np.array(7, np.int64), "none": np.zeros((0, 2), np.float32)}
     blob = CODECS[name].encode(found, generator(1, "test"))
-    monkeypatch.setattr(frame, "LARGE", 1 << 40)
+    monkeypatch.setattr(tensors, "LARGE", 1 << 40)
     assert CODECS[name].encode(found, generator(1, "test")) == blob
 
 

@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 
 from edgefed.errors import WireError
 from edgefed.wire.exact_patches import apply_exact, encode_exact, is_exact, rounded
-from edgefed.wire.frame import FrameContent, FrameHeader, compressed
-from edgefed.wire.tensors import Array, TensorSpec, pack, specs_of
+from edgefed.wire.tensors import (
+    Array,
+    FrameContent,
+    FrameHeader,
+    TensorSpec,
+    compressed,
+    pack,
+    specs_of,
+)
 from tests.wire.strategies import arrays, damaged
 
 HEADER = b"EFX1" + struct.pack("<I", 14) + b"\x91\x93\xa1w\xa7float32\x91\x01"

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgefed.config.values.address import Address
-from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp
+from edgefed.transport.inbox import Arrival, Incoming, LinkDown, LinkUp
+from edgefed.transport.link import Link
 from edgefed.trust.enrolment_login import COORDINATOR_USER, ensure_login
 from edgefed.wire.enrolment_messages import EnrolmentResponse
 from edgefed.wire.topics import Topics

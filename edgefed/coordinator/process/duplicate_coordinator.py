@@ -9,8 +9,8 @@ from typing import NoReturn
 from edgefed.config.values.address import Address
 from edgefed.errors import NotAllowedError
 from edgefed.process.clock import SystemClock
-from edgefed.transport.inbox import Inbox, read_arrival
-from edgefed.transport.link import Incoming, Link, Subscribed
+from edgefed.transport.inbox import Inbox, Incoming, Subscribed, read_arrival
+from edgefed.transport.link import Link
 from edgefed.trust.signatures import Verifier
 from edgefed.wire.messages import CoordinatorState
 from edgefed.wire.topics import Topics

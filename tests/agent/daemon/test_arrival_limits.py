@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from device_agent.daemon.arrival_limits import RATES, ArrivalLimits
-from edgefed.transport.link import Incoming
+from edgefed.transport.inbox import Incoming
 from edgefed.wire.topics import Topics
 from tests.coordinator.light_devices import HandClock
 

@@ -11,8 +11,7 @@ from benchmarks.fuzzing.agent_targets import BLOBS, DEVICE, MODEL, end, unconnec
 from benchmarks.fuzzing.fleet import TOPICS, FuzzClock
 from device_agent.daemon.arrival_limits import COMPLAIN_EVERY, LOOK_EVERY, OverflowReport
 from device_agent.tasks.task_session import PREEMPTIONS
-from edgefed.transport.inbox import InboxCounts
-from edgefed.transport.link import Incoming
+from edgefed.transport.inbox import InboxCounts, Incoming
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import BlobRef, CoordinatorState, Task
 from edgefed.wire.tensors import digest

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.reports.energy import LOOK_AGAIN, EnergyMeter
 from device_agent.reports.telemetry import Sensors, first_line, tegrastats_values
+from device_agent.tasks.training_process import LOOK_AGAIN, EnergyMeter
 from edgefed.config.fleet.when_settings import WhenSettings
 
 BOARDS = Path(__file__).parent / "boards"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.reports.energy import EnergyMeter
 from device_agent.reports.nvidia_gpus import RETRY_EVERY, NvidiaGpus
 from device_agent.reports.telemetry import Sensors
+from device_agent.tasks.training_process import EnergyMeter
 from edgefed.config.fleet.when_settings import WhenSettings
 from tests.agent.reports.test_boards import tree_of
 

@@ -15,8 +15,7 @@ from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.process.challenges import Challenges
 from edgefed.coordinator.process.request_handler import RequestHandler
 from edgefed.coordinator.storage.run_store import Store
-from edgefed.transport.inbox import Inbox, InboxLimits
-from edgefed.transport.link import Incoming
+from edgefed.transport.inbox import Inbox, InboxLimits, Incoming
 from edgefed.version import VERSION
 from tests.cli.commands import Told, edgefed
 from tests.cli.runs.test_report import Nobody

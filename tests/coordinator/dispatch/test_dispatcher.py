@@ -32,8 +32,8 @@ from edgefed.process.clock import SystemClock
 from edgefed.process.lock import FolderLock
 from edgefed.transport import blob_intake
 from edgefed.transport.inbox import Inbox as Arrivals
-from edgefed.transport.inbox import InboxLimits
-from edgefed.transport.link import Link, Subscribed
+from edgefed.transport.inbox import InboxLimits, Subscribed
+from edgefed.transport.link import Link
 from edgefed.version import PROTOCOL
 from edgefed.wire.blobs import BlobCache, chunk, chunk_count
 from edgefed.wire.envelope import decode, encode

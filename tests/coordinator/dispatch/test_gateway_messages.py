@@ -17,7 +17,8 @@ from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.errors import NotAllowedError
 from edgefed.events.base.coordinator_states import REMOVED
 from edgefed.process.clock import SystemClock
-from edgefed.transport.link import Arrival, Incoming, Link
+from edgefed.transport.inbox import Arrival, Incoming
+from edgefed.transport.link import Link
 from edgefed.wire.envelope import decode
 from edgefed.wire.messages import Birth, CoordinatorState, Message, Progress, Receipt
 from edgefed.wire.site_messages import (

@@ -15,7 +15,7 @@ from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.events.base.coordinator_states import REMOVED
-from edgefed.transport.link import Incoming
+from edgefed.transport.inbox import Incoming
 from edgefed.wire.blobs import chunk, chunk_count
 from edgefed.wire.envelope import decode
 from edgefed.wire.message_parts import DeliveredRelay

@@ -13,7 +13,7 @@ from broker.mosquitto import MosquittoBroker
 from edgefed.algorithms.interface.exchange import Relay
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
 from edgefed.coordinator.storage.stored_runs import OpenExchange
-from edgefed.transport.link import Incoming
+from edgefed.transport.inbox import Incoming
 from edgefed.wire.blobs import chunk_count
 from edgefed.wire.envelope import decode
 from edgefed.wire.limits import MAX_SEAL_BYTES

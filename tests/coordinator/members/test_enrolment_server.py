@@ -12,7 +12,7 @@ import pytest
 from broker.secured_files import write_enrolment_access
 from edgefed.coordinator.members.enrolment_server import EnrolmentServer
 from edgefed.files.writing import write_atomic
-from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp
+from edgefed.transport.inbox import Arrival, Incoming, LinkDown, LinkUp
 from edgefed.trust import enrolment_login
 from edgefed.trust.enrolment_login import ACCESS, PASSWORD, PASSWORDS, ensure_login
 from edgefed.wire.topics import Topics

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgefed.config.values.address import Address
-from edgefed.transport.link import Arrival, Incoming, Link
+from edgefed.transport.inbox import Arrival, Incoming
+from edgefed.transport.link import Link
 from edgefed.wire.envelope import decode
 from edgefed.wire.messages import Chunk, Need, Task
 from edgefed.wire.topics import Topics
