@@ -13,6 +13,8 @@ from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.data.base.types import Shard
 from edgefed.files.samples import Samples
+from edgefed.learn.aggregation.exact_mean import ExactMean
+from edgefed.learn.base.types import Tensors
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import (
     Forge,
@@ -53,6 +55,25 @@ def without_the_liar(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The digest of a run to which the liar does not answer."""
     with closing(World(tmp_path_factory.mktemp("silent"))) as here:
         return _digest(here, silent(LIAR))
+
+
+def test_a_reply_is_merged_before_its_verdict_and_its_event(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = world(recipe(rounds={"count": 1}))
+    fleet = TamperedFleet(here.devices)
+    before: list[tuple[int, int]] = []
+    add = ExactMean.add
+
+    def counted(mean: ExactMean, arrays: Tensors, weight: float) -> None:
+        before.append((len(fleet.verdicts), len(here.seen("reply"))))
+        add(mean, arrays, weight)
+
+    monkeypatch.setattr(ExactMean, "add", counted)
+    assert here.engine(fleet).run().status == "finished"
+    devices = len({device for device, _, _ in fleet.verdicts})
+    assert before == [(number, number) for number in range(devices)]
+    assert len(here.seen("reply", outcome="accepted")) == devices > 1
 
 
 FORGERIES: dict[str, tuple[Forge, str]] = {
