@@ -7,7 +7,7 @@ between exchanges is in the checkpoint, so it can be killed at any line and rest
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -407,10 +407,12 @@ class Engine:
         collector = make_collector(self._deps, state.run_model, opened)
         collector.on_collected = lambda: self._phases.enter("merge")
         asked = asked_exchange(opened)
-        answers = audited(self._deps, self._recorder.record.run, state, asked, collector.answers())
-        robust = collector.merged(answers)
-        # Replies are merged as they come, so this line takes as long as the exchange
-        merged = merged_or_problem(self._algorithm, state.state, asked, robust)
+        run = self._recorder.record.run
+        # Closed, so that a reply with which the merge failed is judged too
+        with closing(collector.answers()) as arriving:
+            robust = collector.merged(audited(self._deps, run, state, asked, arriving))
+            # Replies are merged as they come, so this line takes as long as the exchange
+            merged = merged_or_problem(self._algorithm, state.state, asked, robust)
         # An order may have cut the answers short, and a part of them must not be committed
         self._controls.check()
         # Before the commit: after a restart in between, scores note that this exchange is judged

@@ -7,7 +7,7 @@ arrival.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +91,7 @@ class ReplyCollector:
         compares = deps.checks.compares or deps.merging.needs_all
         self._holds = compares and bool(trained_roles(opened))
 
-    def answers(self) -> Iterator[Answer]:
+    def answers(self) -> Generator[Answer, None, None]:
         """Yield checked answers until enough are there; one is decoded at a time."""
         self._report("broadcast")
         if self._opened.tasks:
@@ -118,10 +118,12 @@ class ReplyCollector:
             answer = self._keepable(delivered)
             if answer is None:
                 continue
-            yield answer
-            del answer  # before the next one is decoded
-            # Verdict and event follow the merge, which waits for neither disk nor screens
-            self._accept(delivered)
+            try:
+                yield answer
+            finally:
+                del answer  # before the next one is decoded
+                # Verdict and event follow the merge, which waits for neither disk nor screens
+                self._accept(delivered)
             if self.stats.accepted >= opened.wanted:
                 return
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 
 import numpy as np
 import pytest
 
+from edgefed.algorithms.averaging.fedavg import FedAvg
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.data.base.types import Shard
+from edgefed.errors import UnmergeableError
 from edgefed.files.samples import Samples
 from edgefed.learn.aggregation.exact_mean import ExactMean
 from edgefed.learn.base.types import Tensors
@@ -27,6 +32,7 @@ from tests.coordinator.fleets import (
     with_blob,
     with_delta,
 )
+from tests.coordinator.model_algorithms import of
 from tests.run_fixture import CLASSES, World, recipe, samples, shards
 
 LIAR = "device-01"
@@ -74,6 +80,30 @@ def test_a_reply_is_merged_before_its_verdict_and_its_event(
     devices = len({device for device, _, _ in fleet.verdicts})
     assert before == [(number, number) for number in range(devices)]
     assert len(here.seen("reply", outcome="accepted")) == devices > 1
+
+
+class LastUnmergeable(FedAvg):
+    """Cannot merge the last reply of round 1."""
+
+    def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
+        def until_the_last() -> Iterator[Answer]:
+            for number, answer in enumerate(answers, 1):
+                if state.round == 0 and number == len(exchange.questions):
+                    raise UnmergeableError("It is odd.", code="example.odd")
+                yield answer
+
+        return super().merge(state, exchange, until_the_last())
+
+
+def test_a_reply_with_which_the_merge_fails_is_judged_and_counts(world: MakeWorld) -> None:
+    plan = recipe(rounds={"count": 1})
+    here = world(plan)
+    fleet = TamperedFleet(here.devices)
+    here.engine(fleet, algorithm=of(LastUnmergeable, plan)).run()
+    first = fleet.asked[0]
+    answered = here.seen("reply", exchange=first.exchange, outcome="accepted")
+    assert len(answered) == len(first.tasks)
+    assert any("were not merged: It is odd" in note["text"] for note in here.seen("note"))
 
 
 FORGERIES: dict[str, tuple[Forge, str]] = {
