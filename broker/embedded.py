@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from broker.address import bind_host, require_free
+from broker.broker_interface import BrokerProcess
 from broker.child_process import ChildProcess, wait_until_accepting
-from broker.running_broker import BrokerProcess
 from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, UsageError
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker.address import require_free
+from broker.broker_interface import BrokerProcess
 from broker.child_process import (
     NO_LIMITS,
     OPENING_SECONDS,
@@ -16,7 +17,6 @@ from broker.child_process import (
     wait_until_accepting,
 )
 from broker.configuration import configuration
-from broker.running_broker import BrokerProcess
 from edgefed.config.values.address import Address
 from edgefed.errors import UsageError
 from edgefed.files.writing import make_folder, write_atomic

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from broker.broker_interface import BrokerProcess
 from broker.child_process import ChildProcess, ProcessLimits
 from broker.listeners import COMMANDS, ENROLMENT
 from broker.mosquitto import (
@@ -21,7 +22,6 @@ from broker.mosquitto import (
     mosquitto_user,
     run_mosquitto,
 )
-from broker.running_broker import BrokerProcess
 from broker.secured_configuration import (
     ENROLMENT_OPEN_FILES,
     enrolment_configuration,

@@ -11,9 +11,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from broker.address import LOOPBACK, free_ports
+from broker.broker_interface import BrokerProcess
 from broker.child_process import ChildProcess, wait_until_accepting
 from broker.mosquitto import find_mosquitto
-from broker.running_broker import BrokerProcess
 from broker.secured_files import write_access
 from edgefed.config.values.address import COMMANDS_OFFSET, Address
 from edgefed.trust.certificates import Certificate, Role, user_of

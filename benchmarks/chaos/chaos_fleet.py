@@ -16,8 +16,8 @@ from pathlib import Path
 
 from benchmarks.chaos.schedule import BROKER, COORDINATOR, read_by_links
 from broker.address import LOOPBACK
+from broker.broker_interface import BrokerProcess
 from broker.mosquitto import MosquittoBroker, find_mosquitto
-from broker.running_broker import BrokerProcess
 from broker.secured_broker import SecuredBroker
 from broker.secured_files import secured_files
 from edgefed.algorithms.composed.evaluation_place import holdout_of

@@ -334,7 +334,7 @@ def ledger(
     from device_agent.identity.device_name import agent_folder, device_name
     from device_agent.identity.owners_policy import owners_policy
     from device_agent.tasks.device_store import read_releases
-    from device_agent.tasks.ledger import as_json, as_rows, owner_decided, totals_as_rows
+    from device_agent.tasks.release_ledger import as_json, as_rows, owner_decided, totals_as_rows
 
     options = common_options(context)
     loaded = loaded_settings(options, name=name)

@@ -11,8 +11,8 @@ from edgefed.config.values.address import Address
 from edgefed.process.clock import Clock
 from edgefed.transport.inbox import Arrival
 from edgefed.transport.link import Link
-from edgefed.trust.newest_certificate import COORDINATOR_SINCE, verifier_of_coordinator
 from edgefed.trust.signatures import Verifier
+from edgefed.trust.superseded_certificate import COORDINATOR_SINCE, verifier_of_coordinator
 from edgefed.wire.messages import Birth
 from edgefed.wire.topics import Topics
 

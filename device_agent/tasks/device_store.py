@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from device_agent.tasks.ledger import LEDGER_TABLE, Ledger, Release
+from device_agent.tasks.release_ledger import LEDGER_TABLE, Ledger, Release
 from device_agent.tasks.training_messages import TrainingOrder
 from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.errors import StorageError, UnknownNameError, WireError

@@ -21,7 +21,7 @@ from edgefed.terminal.units import duration
 from edgefed.transport.inbox import Arrival, Incoming, LinkDown, LinkUp, Subscribed, read_arrival
 from edgefed.transport.link import Link
 from edgefed.trust.credentials import newer_credentials
-from edgefed.trust.newest_certificate import COORDINATOR_SINCE, verifier_of_coordinator
+from edgefed.trust.superseded_certificate import COORDINATOR_SINCE, verifier_of_coordinator
 from edgefed.wire import limits
 from edgefed.wire.messages import CoordinatorState, EventMessage, Request, Response
 from edgefed.wire.topics import CLIENT_SLOTS, UNSIGNED_USER, ParsedTopic, Topics

@@ -40,7 +40,7 @@ from edgefed.transport.inbox import (
 from edgefed.transport.link import Link
 from edgefed.transport.renewal import Renewal
 from edgefed.transport.sender import ChunkSender
-from edgefed.trust.newest_certificate import COORDINATOR_SINCE, verifier_of_coordinator
+from edgefed.trust.superseded_certificate import COORDINATOR_SINCE, verifier_of_coordinator
 from edgefed.version import VERSION
 from edgefed.wire.diagnostic_messages import LogRequest, LogTail, Ping, Pong
 from edgefed.wire.enrolment_messages import IssuedCertificate, Leave, RenewalOrder, RenewalRequest

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agent.tasks import ledger as ledger_module
+from device_agent.tasks import release_ledger as ledger_module
 from device_agent.tasks import training_child
 from device_agent.tasks.device_store import RUNS_KEPT, DeviceStore, read_releases
-from device_agent.tasks.ledger import Ledger, Release
+from device_agent.tasks.release_ledger import Ledger, Release
 from device_agent.tasks.training_child import StoredArrays
 from edgefed.errors import StorageError, UnknownNameError
 from edgefed.files.mapped import release

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from broker.address import LOOPBACK, free_port, free_ports
+from broker.broker_interface import BrokerProcess
 from broker.mosquitto import MosquittoBroker
-from broker.running_broker import BrokerProcess
 from broker.secured_broker import SecuredBroker
 from broker.secured_files import secured_files
 from edgefed.config.recipes.recipe import Recipe

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from broker.address import LOOPBACK, free_port, free_ports
+from broker.broker_interface import BrokerProcess
 from broker.mosquitto import MosquittoBroker
-from broker.running_broker import BrokerProcess
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.address import Address
 from tests.faults.faulty_link import FaultyLink

@@ -18,7 +18,7 @@ from edgefed.algorithms.interface.member import Member
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
+from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange
 from edgefed.coordinator.exchanges.site_sums import choice_of, sum_requests
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import RecipeError

@@ -16,8 +16,8 @@ from edgefed.transport.inbox import Incoming, Received, read_arrival
 from edgefed.trust import signatures
 from edgefed.trust.certificates import Certificate
 from edgefed.trust.credentials import Credentials
-from edgefed.trust.newest_certificate import NewestCertificate
 from edgefed.trust.signatures import Signer, Verifier, signed_bytes
+from edgefed.trust.superseded_certificate import NewestCertificate
 from edgefed.wire.envelope import encode, open_envelope
 from edgefed.wire.messages import (
     Cancel,

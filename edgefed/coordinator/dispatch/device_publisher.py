@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.exchanges.fleet import Verdict
-from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
+from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange, PendingExchanges
 from edgefed.process.clock import Clock
 from edgefed.transport.batch_sender import BatchSender
 from edgefed.transport.blob_intake import Ask

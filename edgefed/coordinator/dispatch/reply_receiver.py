@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from edgefed.coordinator.dispatch.device_publisher import DevicePublisher
 from edgefed.coordinator.exchanges.fleet import Delivered, Verdict
-from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
+from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange, PendingExchanges
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.exchanges.reply_checks import LOST_BLOB, fetch_problem
 from edgefed.coordinator.journal.rate_limited_notes import RateLimitedNotes

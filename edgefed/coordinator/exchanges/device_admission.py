@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Set
 
 from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.devices.silent_devices import SilentDevices, least_roster, left_out
+from edgefed.coordinator.devices.missed_deadlines import SilentDevices, least_roster, left_out
 from edgefed.coordinator.exchanges.fleet import Fleet
 from edgefed.coordinator.storage.compatibility import (
     NO_SAMPLES,

@@ -194,7 +194,7 @@ class EnrolledParties:
         """Issue a certificate for new keys of a party on this machine; ``note_use`` ends the old.
 
         Its validity begins later than that of every certificate before, so that parties that
-        have seen it accept none of those (``trust.newest_certificate``).
+        have seen it accept none of those (``trust.superseded_certificate``).
 
         Raises:
             NotAllowedError: ``enrol.revoked``.

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from edgefed.coordinator.devices.connected_minutes import Presence
 from edgefed.coordinator.devices.device_diagnostics import DeviceDiagnostics
 from edgefed.coordinator.devices.device_orders import DeviceOrders
-from edgefed.coordinator.devices.presence import Presence
 from edgefed.coordinator.process.request_actions import Arguments, Nothing, RequestAction
 from edgefed.wire.limits import MAX_LOG_LINES, MAX_PAUSE_REASON
 

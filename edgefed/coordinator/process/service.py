@@ -14,12 +14,12 @@ from typing import Any, NoReturn
 from edgefed.algorithms.composed.registry import make
 from edgefed.config.recipes.recipe import EvaluationPlace, Recipe
 from edgefed.coordinator.alerts.alert_watch import AlertWatch
+from edgefed.coordinator.devices.connected_minutes import Presence
 from edgefed.coordinator.devices.device_diagnostics import DeviceDiagnostics
 from edgefed.coordinator.devices.device_orders import DeviceOrders
 from edgefed.coordinator.devices.device_pauses import DevicePauses
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.devices.known_devices import KnownDevices
-from edgefed.coordinator.devices.presence import Presence
 from edgefed.coordinator.devices.sender_limits import (
     RetainedMessages,
     SenderLimits,

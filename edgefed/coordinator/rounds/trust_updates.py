@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from edgefed.algorithms.interface.member import Roster
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.devices.silent_devices import after_exchange
+from edgefed.coordinator.devices.missed_deadlines import after_exchange
 from edgefed.coordinator.devices.trust_scores import Judged
 from edgefed.coordinator.exchanges.device_admission import Admission, Excluded
 from edgefed.coordinator.rounds.engine_deps import EngineDeps

@@ -35,7 +35,7 @@ from edgefed.learn.steps.capabilities import Phase, objective_generator
 from edgefed.learn.steps.gradient_clipping import clipped_each
 from edgefed.learn.steps.local_optimizers import stacked_optimizer_of
 from edgefed.learn.steps.stacked_optimizers import Rate, StackedOptimizer, Who
-from edgefed.learn.training.stack_epoch import HostStep, Step, Tick, on_device, ticks
+from edgefed.learn.training.stacked_batches import HostStep, Step, Tick, on_device, ticks
 
 
 @dataclass(frozen=True)

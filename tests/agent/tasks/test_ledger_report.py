@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from device_agent.commands.cli import app
 from device_agent.tasks.device_store import DeviceStore
-from device_agent.tasks.ledger import Release, as_json, as_rows, totals_as_rows
+from device_agent.tasks.release_ledger import Release, as_json, as_rows, totals_as_rows
 from edgefed.sharing.label_mixes import MixSettings
 from edgefed.sharing.mix_accounting import in_words
 from edgefed.sharing.policy import Policy

@@ -15,7 +15,7 @@ from edgefed.errors import EdgeFedError, StorageError
 from edgefed.trust.certificates import Certificate, read_certificate
 from edgefed.trust.credentials import Credentials, load_credentials
 from edgefed.trust.issuing import CLOCK_SKEW, CertificateRequest, new_keys
-from edgefed.trust.newest_certificate import NewestCertificate
+from edgefed.trust.superseded_certificate import NewestCertificate
 from edgefed.wire.enrolment_messages import RenewalOrder
 from tests.coordinator.authorities import LIFE, Hub, renewal
 

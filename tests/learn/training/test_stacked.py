@@ -30,7 +30,7 @@ from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.samples.sample_order import batch_sizes
-from edgefed.learn.training.stack_epoch import ticks
+from edgefed.learn.training.stacked_batches import ticks
 from edgefed.learn.training.stacked_trainer import StackedTrainer, can_stack
 from edgefed.learn.training.trainer import Stopped, Trainer
 from tests.learn import worlds

@@ -9,7 +9,7 @@ import pytest
 
 from edgefed.algorithms.interface.member import Member
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.devices.silent_devices import after_exchange, least_roster, left_out
+from edgefed.coordinator.devices.missed_deadlines import after_exchange, least_roster, left_out
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from tests.coordinator.conftest import MakeWorld

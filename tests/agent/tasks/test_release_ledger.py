@@ -18,7 +18,7 @@ from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
 from device_agent.commands.cli import app
 from device_agent.tasks.device_store import read_releases
-from device_agent.tasks.ledger import Release
+from device_agent.tasks.release_ledger import Release
 from edgefed.config.values.address import Address
 from edgefed.process.clock import moment_of
 from edgefed.wire.messages import BlobRef, Reply, Task

@@ -12,7 +12,7 @@ import pytest
 
 from broker.mosquitto import MosquittoBroker
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
+from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange, PendingExchanges
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.events.base.coordinator_states import REMOVED
 from edgefed.transport.inbox import Incoming

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.coordinator.devices.presence import FILE, HOURS, Presence
+from edgefed.coordinator.devices.connected_minutes import FILE, HOURS, Presence
 
 
 class Clock:
