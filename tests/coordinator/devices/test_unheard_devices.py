@@ -71,7 +71,9 @@ def test_it_is_pinged_after_12_s_and_silent_3_s_later_since_its_last_message() -
     assert [scene.at(second) for second in (16.0, 18.9)] == ["asked", "asked"]
     assert scene.at(19.0) == "silent"
     assert scene.shown.state_since == timestamp(BEGAN + timedelta(seconds=4))
+    number = scene.journal.number
     assert scene.at(60.0) == "silent"
+    assert scene.journal.number == number, "its silence is told once"
     assert scene.pings == [("a", 16.0)]
 
 
@@ -116,6 +118,17 @@ def test_a_lost_device_is_neither_pinged_nor_silent() -> None:
     scene.registry.take_birth("a", birth(status="lost"))
     assert [scene.at(second) for second in (12.0, 24.0, 27.0)] == ["lost"] * 3
     assert scene.pings == []
+
+
+def test_the_time_of_a_device_that_is_born_again_begins_anew() -> None:
+    scene = Scene()
+    scene.registry.take_birth("a", birth(status="lost"))
+    scene.clock.time = 100.0
+    scene.registry.take_birth("a", birth(TWO))
+    scene.at(111.9)
+    assert scene.pings == []
+    scene.at(112.0)
+    assert scene.pings == [("a", 112.0)]
 
 
 def test_a_device_is_asked_until_it_says_that_it_has_the_task() -> None:
