@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from device_agent.tasks.release_ledger import LEDGER_TABLE, Ledger, Release
+from device_agent.tasks.release_ledger import LEDGER_TABLE, Ledger, LedgerRow
 from device_agent.tasks.training_messages import TrainingOrder
 from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.errors import StorageError, UnknownNameError, WireError
@@ -233,7 +233,7 @@ class DeviceStore:
             groups = {
                 name: self._keep(data, pins) if data else "" for name, data in group_blobs.items()
             }
-            releases: tuple[Release, ...] = ()
+            releases: tuple[LedgerRow, ...] = ()
             if ledger:
                 releases = self._ledger.next_releases(ledger, time, reply.run, reply.exchange)
             replaced = self._write(reply, digests, state, groups, releases)
@@ -276,7 +276,7 @@ class DeviceStore:
         digests: list[str],
         state: str,
         groups: Mapping[str, str],
-        releases: Sequence[Release],
+        releases: Sequence[LedgerRow],
     ) -> list[str]:
         """Write the rows of a reply and its changes; return the blobs that it replaces."""
         before = self._device_state()
@@ -361,7 +361,7 @@ class DeviceStore:
         return [*self._private().values(), *self._device_state().values(), *replies]
 
 
-def read_releases(folder: Path, device: str) -> tuple[Release, ...]:
+def read_releases(folder: Path, device: str) -> tuple[LedgerRow, ...]:
     """Return the ledger in a device's state directory, whether or not its agent runs.
 
     Raises:

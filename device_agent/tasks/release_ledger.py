@@ -43,7 +43,7 @@ LEDGER_TABLE = DatabaseTable(
 
 
 @dataclass(frozen=True)
-class Release:
+class LedgerRow:
     """A row of the ledger.
 
     Attributes:
@@ -79,16 +79,16 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._releases: tuple[Release, ...] | None = None
+        self._releases: tuple[LedgerRow, ...] | None = None
 
-    def releases(self) -> tuple[Release, ...]:
+    def releases(self) -> tuple[LedgerRow, ...]:
         """Return all rows, oldest first.
 
         Raises:
             StorageError: one is damaged or missing.
         """
         if self._releases is None:
-            loaded: list[Release] = []
+            loaded: list[LedgerRow] = []
             page = 0
             while rows := self._database.rows("ledger", str(page)):
                 loaded.extend(_release(*row) for row in rows)
@@ -98,11 +98,11 @@ class Ledger:
 
     def next_releases(
         self, entries: Sequence[LedgerEntry], time: str, run: str = "", exchange: str = ""
-    ) -> tuple[Release, ...]:
+    ) -> tuple[LedgerRow, ...]:
         """Return the rows of entries; nothing is written."""
         first = len(self.releases()) + 1
         return tuple(
-            Release(number, time, run, exchange, entry)
+            LedgerRow(number, time, run, exchange, entry)
             for number, entry in enumerate(entries, first)
         )
 
@@ -119,21 +119,21 @@ class Ledger:
             self.put(releases)
         self.committed(releases)
 
-    def put(self, releases: Sequence[Release]) -> None:
+    def put(self, releases: Sequence[LedgerRow]) -> None:
         """Write rows; within a transaction, after which ``committed`` is called."""
         for release in releases:
             page, entry = str((release.id - 1) // PAGE), json.dumps(dict(release.entry))
             row = (release.id, page, release.time, release.run, release.exchange, entry)
             self._database.put("ledger", *row)
 
-    def committed(self, releases: Sequence[Release]) -> None:
+    def committed(self, releases: Sequence[LedgerRow]) -> None:
         """Note that rows are on disk."""
         self._releases = (*self.releases(), *releases)
 
 
-def _release(*row: object) -> Release:
+def _release(*row: object) -> LedgerRow:
     number, _, time, run, exchange, entry = row
-    return Release(int(str(number)), str(time), str(run), str(exchange), json.loads(str(entry)))
+    return LedgerRow(int(str(number)), str(time), str(run), str(exchange), json.loads(str(entry)))
 
 
 _HEAD = (
@@ -150,12 +150,12 @@ def owner_decided(loaded: Loaded[AgentSettings]) -> bool:
     return any(loaded.origin(key) != DEFAULT for key in keys)
 
 
-def as_rows(releases: Sequence[Release]) -> list[tuple[str, ...]]:
+def as_rows(releases: Sequence[LedgerRow]) -> list[tuple[str, ...]]:
     """Return the table of releases, oldest first, with its head."""
     return [_HEAD, *(_row(release) for release in releases)]
 
 
-def as_json(device: str, policy: Policy, releases: Sequence[Release]) -> dict[str, Any]:
+def as_json(device: str, policy: Policy, releases: Sequence[LedgerRow]) -> dict[str, Any]:
     """Return the releases and the totals as JSON values."""
     spent = budget(device, policy, [release.entry for release in releases])
     totals = {
@@ -173,7 +173,7 @@ def as_json(device: str, policy: Policy, releases: Sequence[Release]) -> dict[st
 
 
 def totals_as_rows(
-    device: str, policy: Policy, releases: Sequence[Release]
+    device: str, policy: Policy, releases: Sequence[LedgerRow]
 ) -> list[tuple[str, str]]:
     """Return the total cost of mixes, the remaining budget and its meaning, as lines."""
     spent = budget(device, policy, [release.entry for release in releases])
@@ -194,7 +194,7 @@ def totals_as_rows(
     return rows
 
 
-def _row(release: Release) -> tuple[str, ...]:
+def _row(release: LedgerRow) -> tuple[str, ...]:
     entry = release.entry
     shown = [_text(entry[name]) if name in entry else "-" for name in _SHOWN]
     mixes = str(mixes_in(entry)) if is_mixes(entry) else "-"
@@ -213,13 +213,13 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) and word and value else json.dumps(value)
 
 
-def _others(releases: Sequence[Release]) -> Counter[str]:
+def _others(releases: Sequence[LedgerRow]) -> Counter[str]:
     """Return how many releases are neither mixes nor noisy updates, by kind."""
     entries = (release.entry for release in releases)
     return Counter(_kind(entry) for entry in entries if not (is_mixes(entry) or is_update(entry)))
 
 
-def _updates(policy: Policy, releases: Sequence[Release]) -> dict[str, Any]:
+def _updates(policy: Policy, releases: Sequence[LedgerRow]) -> dict[str, Any]:
     """Return how many noisy updates left the device, and their epsilon together at the δ."""
     kinds = update_releases([release.entry for release in releases])
     return {
@@ -230,7 +230,7 @@ def _updates(policy: Policy, releases: Sequence[Release]) -> dict[str, Any]:
     }
 
 
-def _update_rows(policy: Policy, releases: Sequence[Release]) -> list[tuple[str, str]]:
+def _update_rows(policy: Policy, releases: Sequence[LedgerRow]) -> list[tuple[str, str]]:
     """Return the cost of noisy updates, as lines; none without updates and limit."""
     updates = _updates(policy, releases)
     if not updates["updates"] and policy.update_epsilon is None:

@@ -3,7 +3,7 @@
     HOME/offer.json      of the agent: the last offer of the coordinator
     HOME/incoming/       of the agent: the blobs that it received, named by their SHA-256
     HOME/agent.json      of the agent: its signs of life
-    HOME/state.json      of the updater: ``State``; its ``needs`` are fetched by the agent
+    HOME/state.json      of the updater: ``UpdaterState``; its ``needs`` are fetched by the agent
     HOME/order.json      of the owner: ``approve`` or ``rollback``
     HOME/order.taken     of the updater: that order, until its consequence is stored
     HOME/slots/RELEASE/  virtual environments; HOME/current points to the one that runs
@@ -88,7 +88,7 @@ class UpdaterSettings:
 
 
 @dataclass(frozen=True)
-class State:
+class UpdaterState:
     """The stored state of the updater.
 
     Attributes:
@@ -131,9 +131,9 @@ class StateFile:
 
     def __init__(self, home: Path) -> None:
         self._path = home / "state.json"
-        known = {item.name for item in fields(State)}
+        known = {item.name for item in fields(UpdaterState)}
         read = {name: value for name, value in read_json(self._path).items() if name in known}
-        self.state = State(**read)
+        self.state = UpdaterState(**read)
 
     def change(self, **changes: Any) -> None:
         """Store changed fields."""

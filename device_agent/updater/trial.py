@@ -12,7 +12,7 @@ PASSED = "passed"
 
 
 @dataclass
-class Trial:
+class VersionTrial:
     """The trial of one process, in monotonic seconds.
 
     Args:

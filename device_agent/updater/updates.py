@@ -24,7 +24,7 @@ from device_agent.updater.agent_process import AgentProcess
 from device_agent.updater.disk import copy_folder, digest_of, point, read_json, remove, rename
 from device_agent.updater.slots import Slots, base_has
 from device_agent.updater.state import StateFile, UpdaterSettings
-from device_agent.updater.trial import PASSED, Trial, answers
+from device_agent.updater.trial import PASSED, VersionTrial, answers
 from device_agent.updater.verification import RefusedReleaseError, VerifiedRelease, verify
 
 log = logging.getLogger("updater")
@@ -65,7 +65,7 @@ class AgentUpdater:
         self._slots = Slots(self._home)
         self._agent = AgentProcess(self._home, settings.words)
         self._pip: subprocess.Popen[str] | None = None
-        self._trial: Trial | None = None
+        self._trial: VersionTrial | None = None
         self._fails, self._start_at, self._begun = 0, 0.0, 0.0
         self._broker, self._look_at = True, 0.0
         self._stop = threading.Event()
@@ -127,7 +127,7 @@ class AgentUpdater:
                     self._file.change(phase="restoring", reason=why)
                     return None
                 self._file.change(trials=state.trials + 1)
-                self._trial = Trial(self._settings.limits, now)
+                self._trial = VersionTrial(self._settings.limits, now)
             self._begun = now
             point(self._home / "current", f"slots/{state.running}")
             self._agent.start(self._slots.python(state.running))

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from edgefed.advise.candidates import CANDIDATES, candidate
-from edgefed.advise.race import Score
+from edgefed.advise.race import RaceScore
 from edgefed.advise.twin import Twin
 from edgefed.algorithms.private.privacy_plan import privacy_plan
 from edgefed.config.recipes.recipe import Recipe
@@ -24,7 +24,7 @@ from edgefed.terminal.units import counted
 
 
 @dataclass(frozen=True)
-class Row:
+class AdviceRow:
     """One candidate of the table.
 
     Attributes:
@@ -66,7 +66,7 @@ class Advice:
         record: how good earlier advice was; empty without any.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[AdviceRow, ...]
     refused: Mapping[str, str]
     recommended: str
     reason: str
@@ -76,7 +76,7 @@ class Advice:
     record: str = ""
 
     @property
-    def best(self) -> Row:
+    def best(self) -> AdviceRow:
         """The recommended candidate's row."""
         return next(row for row in self.rows if row.candidate == self.recommended)
 
@@ -86,7 +86,7 @@ class Advice:
 
 
 def answer(
-    scores: Sequence[Score],
+    scores: Sequence[RaceScore],
     refused: Mapping[str, str],
     recipe: Recipe,
     seeds: Sequence[int],
@@ -128,7 +128,7 @@ def answer(
     )
 
 
-def recommend(scores: Sequence[Score]) -> tuple[Score, str]:
+def recommend(scores: Sequence[RaceScore]) -> tuple[RaceScore, str]:
     """Return the recommended candidate of a race, and the reason.
 
     Raises:
@@ -161,7 +161,7 @@ def _standard_error(differences: Spread) -> float:
     return differences.deviation / math.sqrt(differences.count)
 
 
-def _reason(chosen: Score, best: Score, behind: Spread, final: Sequence[Score]) -> str:
+def _reason(chosen: RaceScore, best: RaceScore, behind: Spread, final: Sequence[RaceScore]) -> str:
     seeds = len(best.accuracies)
     if chosen is not best:
         return (
@@ -183,7 +183,9 @@ def _points(difference: Spread) -> str:
     return f"{mean:.1f} points (standard error {100 * _standard_error(difference):.1f})"
 
 
-def predicted(score: Score, recipe: Recipe, devices: int, twin: Twin, leaves: str = "") -> Row:
+def predicted(
+    score: RaceScore, recipe: Recipe, devices: int, twin: Twin, leaves: str = ""
+) -> AdviceRow:
     """Return the values of a candidate's run on the fleet.
 
     Args:
@@ -198,7 +200,7 @@ def predicted(score: Score, recipe: Recipe, devices: int, twin: Twin, leaves: st
     moved = [(r.bytes_up + r.bytes_down) / max(1, r.rounds) / devices * rounds for r in results]
     seconds = [(r.seconds / max(1, r.rounds) + twin.round_overhead) * rounds for r in results]
     privacy = recipe.privacy
-    return Row(
+    return AdviceRow(
         candidate=score.case.name,
         level=score.level,
         rounds=score.rounds,

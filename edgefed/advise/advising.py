@@ -12,7 +12,7 @@ from edgefed.advise.advice import Advice, answer, failed
 from edgefed.advise.candidates import Check, Entrants, entrants, recipe_from, with_candidate
 from edgefed.advise.checks import ADVICE, RECIPE, record_of
 from edgefed.advise.profile import Profile
-from edgefed.advise.race import Run, Score, affordable_rounds, race
+from edgefed.advise.race import RaceScore, Run, affordable_rounds, race
 from edgefed.advise.stand_in import StandIn
 from edgefed.advise.twin import RECIPES_OWN, Twin, make_twin
 from edgefed.config.loading.write import to_toml
@@ -117,7 +117,7 @@ def predict(
     check: Check,
     run: Run,
     stand_in: StandIn = RECIPES_OWN,
-) -> tuple[Score, Twin]:
+) -> tuple[RaceScore, Twin]:
     """Return the score of a recipe as it is on the fleet's twin, and the twin; see `advise`.
 
     Raises:

@@ -26,7 +26,7 @@ UPDATES = "model updates"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class MethodCandidate:
     """A method with settings.
 
     Attributes:
@@ -44,10 +44,10 @@ class Candidate:
     needs: tuple[Shared, ...] = ()
 
 
-def _algorithm(name: str, leaves: str = UPDATES, **settings: Any) -> Candidate:
+def _algorithm(name: str, leaves: str = UPDATES, **settings: Any) -> MethodCandidate:
     shown = " ".join(f"{key}={value}" for key, value in settings.items())
     needs = _NEEDS.get(leaves, ())
-    return Candidate(
+    return MethodCandidate(
         f"{name} {shown}".strip(), name, {"algorithm": {"name": name, **settings}}, leaves, needs
     )
 
@@ -62,7 +62,7 @@ _PLACES = {
 }
 _SUPPLEMENT = {"supplement": 0.5}
 
-CANDIDATES: tuple[Candidate, ...] = (
+CANDIDATES: tuple[MethodCandidate, ...] = (
     _algorithm("fedavg"),
     _algorithm("fedprox", mu=0.01),
     _algorithm("fedprox", mu=0.1),
@@ -73,14 +73,14 @@ CANDIDATES: tuple[Candidate, ...] = (
     _algorithm("scaffold", "model updates; control variates"),
     _algorithm("feddyn", alpha=0.01),
     _algorithm("feddyn", alpha=0.1),
-    Candidate(
+    MethodCandidate(
         "natural-noise",
         "natural-noise",
         {"algorithm": {"name": "fedavg"}, "labels": {**_SUPPLEMENT, "mix_share": 0.0}},
         _COUNTS,
         ("labels",),
     ),
-    Candidate(
+    MethodCandidate(
         "label-mixes",
         "label-mixes",
         {"algorithm": {"name": "fedavg"}, "labels": _SUPPLEMENT},
@@ -109,7 +109,7 @@ class Entrants:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def candidate(name: str) -> Candidate:
+def candidate(name: str) -> MethodCandidate:
     """Return a candidate by its name."""
     return next(one for one in CANDIDATES if one.name == name)
 
@@ -135,7 +135,7 @@ def entrants(
     profile: Profile,
     check: Check,
     methods: Collection[str] = (),
-    candidates: Sequence[Candidate] = CANDIDATES,
+    candidates: Sequence[MethodCandidate] = CANDIDATES,
 ) -> Entrants:
     """Return the candidates that may enter, and why the others may not.
 
@@ -188,7 +188,7 @@ def with_candidate(tables: Mapping[str, Any], name: str, check: Check) -> Recipe
     return _recipe(tables, candidate(name), check)
 
 
-def _recipe(tables: Mapping[str, Any], one: Candidate, check: Check) -> Recipe:
+def _recipe(tables: Mapping[str, Any], one: MethodCandidate, check: Check) -> Recipe:
     values = {**tables}
     for name, table in one.tables.items():
         values[name] = dict(table) if name == "algorithm" else {**tables[name], **table}

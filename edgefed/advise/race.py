@@ -47,7 +47,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Score:
+class RaceScore:
     """The results of a candidate in the last level that it was in.
 
     Attributes:
@@ -118,7 +118,7 @@ def affordable_rounds(
 
 def race(
     cases: Sequence[SweepCase], seeds: Sequence[int], rounds: int, run: Run
-) -> tuple[Score, ...]:
+) -> tuple[RaceScore, ...]:
     """Run a race and return the score of every candidate, the best first.
 
     Args:
@@ -127,7 +127,7 @@ def race(
         rounds: of the last level.
         run: runs the trials of a level.
     """
-    scores: dict[str, Score] = {}
+    scores: dict[str, RaceScore] = {}
     left = tuple(cases)
     planned = levels(len(left), rounds)
     for number, level in enumerate(planned):
@@ -146,7 +146,7 @@ def _with_rounds(case: SweepCase, rounds: int) -> SweepCase:
     return SweepCase(case.name, case.settings, case.recipe.model_copy(update={"rounds": section}))
 
 
-def _scores(plan: Plan, outcome: TrialOutcome, level: int, rounds: int) -> dict[str, Score]:
+def _scores(plan: Plan, outcome: TrialOutcome, level: int, rounds: int) -> dict[str, RaceScore]:
     results: dict[str, dict[int, TrialResult]] = {case.name: {} for case in plan.cases}
     reasons: dict[str, str] = {}
     for trial in plan.trials():
@@ -155,7 +155,7 @@ def _scores(plan: Plan, outcome: TrialOutcome, level: int, rounds: int) -> dict[
         else:
             reasons[trial.case.name] = outcome.failures.get(trial.digest, "")
     return {
-        case.name: Score(
+        case.name: RaceScore(
             case,
             level,
             rounds,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from edgefed.errors import DataError
 from edgefed.prediction.inputs import Pixels
-from edgefed.prediction.inputs_found import Archive, Found, ImageFile
+from edgefed.prediction.inputs_found import Archive, Found, InputImage
 from edgefed.prediction.loaded_model import BATCH, LoadedModel
 from edgefed.prediction.predictions import Predictions
 
@@ -67,7 +67,7 @@ def answers(
             yield _of_rows(model, archive, rows, pixels=pixels)
 
 
-def _of_images(model: LoadedModel, files: Sequence[ImageFile]) -> list[PredictionAnswer]:
+def _of_images(model: LoadedModel, files: Sequence[InputImage]) -> list[PredictionAnswer]:
     read = [_read(model, file.path) for file in files]
     pixels = [image for image in read if not isinstance(image, str)]
     outputs = iter(model.compute(np.stack(pixels)) if pixels else ())

@@ -22,7 +22,7 @@ PARTS = ("", "_test", "_train")
 
 
 @dataclass(frozen=True)
-class ImageFile:
+class InputImage:
     """An image file.
 
     Attributes:
@@ -61,7 +61,7 @@ class Found:
         remarks: for the user.
     """
 
-    images: list[ImageFile] = field(default_factory=list)
+    images: list[InputImage] = field(default_factory=list)
     archives: list[Archive] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
@@ -97,7 +97,7 @@ def find_inputs(words: Iterable[Path], labels: Sequence[str]) -> Found:
         elif path.suffix.lower() == ".npz":
             inputs.archives.append(_archive(path, labels))
         else:
-            inputs.images.append(ImageFile(path))
+            inputs.images.append(InputImage(path))
     if not inputs.count:
         raise DataError(
             "There is nothing to predict: the folders hold no image files, or the arrays no rows.",
@@ -109,7 +109,7 @@ def find_inputs(words: Iterable[Path], labels: Sequence[str]) -> Found:
 
 def _add_folder(inputs: Found, folder: Path, labels: Sequence[str]) -> None:
     try:
-        inputs.images.extend(map(ImageFile, image_files(folder)))
+        inputs.images.extend(map(InputImage, image_files(folder)))
         for sub in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
             if sub.name.startswith("."):
                 continue
@@ -120,7 +120,7 @@ def _add_folder(inputs: Found, folder: Path, labels: Sequence[str]) -> None:
                     f"the folder {sub} is no class of the model: its {len(images)} images do not"
                     " count towards the accuracy"
                 )
-            inputs.images.extend(ImageFile(path, name) for path in images)
+            inputs.images.extend(InputImage(path, name) for path in images)
     except OSError as error:
         raise storage_error(folder, error) from error
 

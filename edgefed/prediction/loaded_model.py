@@ -22,7 +22,7 @@ from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_description import ModelDescription
 from edgefed.learn.samples.sample_cache import channels_last
 from edgefed.prediction.inputs import Pixels, fitted, is_image_shape, model_inputs
-from edgefed.prediction.inputs_found import ImageFile, find_inputs
+from edgefed.prediction.inputs_found import InputImage, find_inputs
 from edgefed.prediction.networks import ImageOutputs, Outputs
 from edgefed.prediction.predictions import Predictions
 
@@ -155,12 +155,12 @@ class LoadedModel:
         known = tuple(file.expected for file in files)
         return replace(made, paths=tuple(file.path for file in files), expected=known)
 
-    def _files_of(self, path: Path) -> list[ImageFile]:
+    def _files_of(self, path: Path) -> list[InputImage]:
         if path.is_dir():
             return find_inputs([path], self.labels).images
         if self.takes_images:
             require_file(path)
-        return [ImageFile(path)]
+        return [InputImage(path)]
 
     def _joined(self, parts: Iterator[Array]) -> Predictions:
         return Predictions(np.concatenate(list(parts)), self.labels)

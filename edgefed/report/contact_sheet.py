@@ -21,7 +21,7 @@ from edgefed.report.tiles import (
     QUIET,
     SIDE,
     Font,
-    Grid,
+    TileGrid,
     enlarged,
     enlargement,
     png,
@@ -51,7 +51,7 @@ def sheet(means: Means) -> bytes:
     captions = captions_of(means, len(images), wide, font)
     across = math.ceil(math.sqrt(len(images)))
     tile = (wide, high + max(map(len, captions)) * LINE + 4)
-    grid = Grid(tile, across, math.ceil(len(images) / across), top=_TOP)
+    grid = TileGrid(tile, across, math.ceil(len(images) / across), top=_TOP)
     title = _title(means, len(images))
     room = math.ceil(font.getlength(title)) + 2 * grid.margin
     paper = Image.new("RGB", (max(grid.size[0], room), grid.size[1]), PAPER)

@@ -15,7 +15,7 @@ from edgefed.report.tiles import (
     QUIET,
     SIDE,
     Font,
-    Grid,
+    TileGrid,
     enlarged,
     enlargement,
     png,
@@ -83,7 +83,7 @@ def _heads(preview: MixPreview, width: int, shown: int) -> list[str]:
     return ["sample 1", *partners, *(f"noise {words}" for words in noise)]
 
 
-def _grid(shape: tuple[int, ...], across: int, down: int) -> tuple[Grid, int]:
+def _grid(shape: tuple[int, ...], across: int, down: int) -> tuple[TileGrid, int]:
     """Return where things go for images of a shape, and by what their sides are enlarged."""
     if len(shape) == 3 and shape[0] not in (1, 3, 4):
         raise DataError(
@@ -94,7 +94,7 @@ def _grid(shape: tuple[int, ...], across: int, down: int) -> tuple[Grid, int]:
     height, width = shape[-2:]
     scale = enlargement(height, width)
     tile = (max(SIDE, width * scale), height * scale + 2 * LINE)
-    grid = Grid(tile, across, down, top=12 + LINE + 4)
+    grid = TileGrid(tile, across, down, top=12 + LINE + 4)
     if (pixels := grid.size[0] * grid.size[1]) > MAX_PIXELS:
         raise UsageError(
             f"The picture would have {pixels / 1e6:.0f} million pixels,"

@@ -26,7 +26,7 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 @dataclass(frozen=True)
-class Grid:
+class TileGrid:
     """Where tiles are, in pixels.
 
     Attributes:
@@ -86,7 +86,7 @@ def plain_sheet(images: Array) -> bytes:
     count, height, width = drawn.shape[:3]
     across, scale = math.ceil(math.sqrt(count)), enlargement(height, width)
     tile = (width * scale, height * scale)
-    grid = Grid(tile, across, math.ceil(count / across), gap=4, margin=4, top=4)
+    grid = TileGrid(tile, across, math.ceil(count / across), gap=4, margin=4, top=4)
     paper = Image.new("RGB", grid.size, PAPER)
     for number, image in enumerate(drawn):
         paper.paste(enlarged(image, scale), grid.corner(*divmod(number, across)))

@@ -67,7 +67,7 @@ _SCHEMA = Schema(
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class SimulationCheckpoint:
     """The last checkpoint of a run.
 
     Attributes:
@@ -234,7 +234,7 @@ class Checkpoints:
             self._cache.unpin(digest)
             self._cache.discard(digest)
 
-    def _read(self) -> Checkpoint | None:
+    def _read(self) -> SimulationCheckpoint | None:
         """Return the last checkpoint that was written; None without one."""
         parts = {str(name): _unpacked(value) for name, value in self._db.rows("parts")}
         if "run" not in parts:
@@ -247,7 +247,7 @@ class Checkpoints:
         devices = (row for part in range(_PARTS) for row in self._db.rows("devices", str(part)))
         replies = {(str(e), str(d)): _bytes(reply) for e, d, reply in self._db.rows("replies")}
         self._replies = set(replies)
-        return Checkpoint(
+        return SimulationCheckpoint(
             run_record(run["record"]),
             run["rows"],
             BetweenRounds(run["settled_through"], tested),

@@ -10,7 +10,7 @@ import pytest
 from edgefed.advise.advice import predicted
 from edgefed.advise.advising import Wishes, advise
 from edgefed.advise.checks import compare, keep_check, record_of
-from edgefed.advise.race import Score
+from edgefed.advise.race import RaceScore
 from edgefed.advise.twin import Twin
 from edgefed.api.recipe_source import checked, recipe_of
 from edgefed.config.recipes.recipe import Recipe
@@ -42,7 +42,7 @@ def _result(accuracy: float, rounds: int, digest: str = "") -> TrialResult:
 
 def test_values_are_for_all_rounds_and_one_device() -> None:
     recipe = Recipe.model_validate({"rounds": {"count": 20}})
-    score = Score(SweepCase("fedavg", {}, recipe), 0, 4, {1: 0.5}, {1: _result(0.5, 4)})
+    score = RaceScore(SweepCase("fedavg", {}, recipe), 0, 4, {1: 0.5}, {1: _result(0.5, 4)})
     row = predicted(score, recipe, 8, Twin({}, (), timed=True, round_overhead=0.25))
     # (300 + 100) bytes in 4 rounds of 8 devices are 12.5 a round and device; 6 s are 1.5 a round,
     # and a round takes 0.25 s more.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgefed.advise.advice import recommend
 from edgefed.advise.candidates import CANDIDATES
-from edgefed.advise.race import Level, Score, affordable_rounds, cost, levels, race
+from edgefed.advise.race import Level, RaceScore, affordable_rounds, cost, levels, race
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import UnknownNameError, UsageError
 from edgefed.simulator.sweep.plan import Plan, SweepCase
@@ -101,8 +101,8 @@ def test_the_better_ones_go_on_with_the_simplest_as_reference() -> None:
     assert (failed.case.name, failed.reason, failed.accuracies) == (names[9], "it diverged", {})
 
 
-def _score(name: str, *accuracies: float, level: int = 0) -> Score:
-    return Score(_case(name), level, 3, dict(enumerate(accuracies)), {})
+def _score(name: str, *accuracies: float, level: int = 0) -> RaceScore:
+    return RaceScore(_case(name), level, 3, dict(enumerate(accuracies)), {})
 
 
 def test_the_simplest_within_one_standard_error_is_recommended() -> None:
@@ -126,4 +126,4 @@ def test_only_candidates_of_the_last_level_are_recommended() -> None:
 
 def test_a_race_without_a_finished_run_is_an_error_with_the_cause() -> None:
     with pytest.raises(UnknownNameError, match="A run on the twin failed: it diverged"):
-        recommend([Score(_case(NAMES[0]), 0, 3, {}, {}, "it diverged")])
+        recommend([RaceScore(_case(NAMES[0]), 0, 3, {}, {}, "it diverged")])

@@ -13,7 +13,7 @@ import pytest
 from device_agent.tasks import release_ledger as ledger_module
 from device_agent.tasks import training_child
 from device_agent.tasks.device_store import RUNS_KEPT, DeviceStore, read_releases
-from device_agent.tasks.release_ledger import Ledger, Release
+from device_agent.tasks.release_ledger import Ledger, LedgerRow
 from device_agent.tasks.training_child import StoredArrays
 from edgefed.errors import StorageError, UnknownNameError
 from edgefed.files.mapped import release
@@ -255,7 +255,7 @@ def test_a_birth_is_noted_in_the_place_of_what_can_be_fetched_again(
         one.cache.put(b"x" * 900)
         write = Ledger.put
 
-        def put(ledger: Ledger, releases: Sequence[Release]) -> None:
+        def put(ledger: Ledger, releases: Sequence[LedgerRow]) -> None:
             if one.cache.total:
                 raise StorageError("The disk is full.", code="storage.full")
             write(ledger, releases)

@@ -42,7 +42,7 @@ from edgefed.learn.matching.layer_merging import (
     merge_output,
     merge_step,
 )
-from edgefed.learn.matching.steps import Step, statistics_of
+from edgefed.learn.matching.steps import MatchingStep, statistics_of
 from edgefed.seeds import generator
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.tensors import specs_of
@@ -189,7 +189,7 @@ class _Merging:
         # Devices receive the rounded layers, so these are the global model
         return decode(codec.encode(ordered, rounding), specs_of(ordered))
 
-    def _reports(self, step: Step, merged: MergedStep) -> list[LayerMatch]:
+    def _reports(self, step: MatchingStep, merged: MergedStep) -> list[LayerMatch]:
         """Return the results of a step's matching."""
         return [
             LayerMatch(

@@ -12,7 +12,7 @@ from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.learn.base.permutation_groups import PermutationGroups
 from edgefed.learn.base.types import Array, Tensors
-from edgefed.learn.matching.steps import Decides, Step, matching_steps
+from edgefed.learn.matching.steps import Decides, MatchingStep, matching_steps
 from edgefed.learn.modeling.network_groups import permutation_groups, resized
 
 WEIGHTS = "weights"
@@ -78,7 +78,7 @@ class MatchedNetwork:
         return permutation_groups(self.section, self.shape, self.classes)
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[MatchingStep, ...]:
         """The steps of a round."""
         return matching_steps(self.local, self.decides)
 

@@ -20,7 +20,7 @@ from edgefed.terminal.console import columns, data, reported, talk
 from edgefed.terminal.units import counted, duration, size
 
 if TYPE_CHECKING:
-    from edgefed.advise.advice import Advice, Row
+    from edgefed.advise.advice import Advice, AdviceRow
     from edgefed.advise.profile import Profile
     from edgefed.advise.stand_in import StandIn
     from edgefed.config.recipes.recipe import Recipe
@@ -327,7 +327,7 @@ def _say(options: Globals, lines: Any) -> None:
             talk(f"  {line}")
 
 
-def _prediction(row: Row) -> list[tuple[str, str]]:
+def _prediction(row: AdviceRow) -> list[tuple[str, str]]:
     return [
         ("accuracy", _accuracy(row)),
         ("bytes", f"{_shown('bytes', row.bytes)} a device, up and down, in all rounds"),
@@ -364,7 +364,7 @@ def _refused(answer: Advice) -> list[str]:
     return [f"not in the race: {', '.join(of)}: {reason}" for reason, of in names.items()]
 
 
-def _accuracy(row: Row) -> str:
+def _accuracy(row: AdviceRow) -> str:
     value = row.accuracy
     if value.mean is None:
         return "not tested"

@@ -8,7 +8,7 @@ from typing import Any
 from edgefed.cli.printed.histogram import BLOCKS, bars, bundled
 from edgefed.cli.printed.label_views import LabelView
 from edgefed.errors import UnknownNameError
-from edgefed.events.methods.label_skew import Counts, Skew, label_skew, largest_share, overall
+from edgefed.events.methods.label_skew import Counts, LabelSkew, label_skew, largest_share, overall
 from edgefed.terminal.console import columns
 
 MOST_BARS = 20
@@ -66,7 +66,7 @@ def device_table(view: LabelView, device: str) -> str:
     return columns([("LABEL", "BEFORE", "ADDED", "AFTER"), *rows])
 
 
-def _of(skews: dict[str, Skew], device: str) -> Skew:
+def _of(skews: dict[str, LabelSkew], device: str) -> LabelSkew:
     if device not in skews:
         raise UnknownNameError(
             f"No device {device}.", code="device.unknown", hint="edgefed device list"
@@ -74,11 +74,11 @@ def _of(skews: dict[str, Skew], device: str) -> Skew:
     return skews[device]
 
 
-def _labels(skews: dict[str, Skew]) -> int:
+def _labels(skews: dict[str, LabelSkew]) -> int:
     return max((len(skew.supplements) for skew in skews.values()), default=0)
 
 
-def _row(view: LabelView, name: str, skew: Skew, bundle: int) -> tuple[str, ...]:
+def _row(view: LabelView, name: str, skew: LabelSkew, bundle: int) -> tuple[str, ...]:
     added = sum(skew.supplements)
     added_text = f"+{added}" if added else ""
     if skew.before is None or skew.after is None:

@@ -67,7 +67,7 @@ class _Excluded:
         return GROWTH * int(getattr(self, counted)) if self.released else 0
 
 
-class AnnouncedSamples:
+class SampleExclusions:
     """The devices that are excluded for their announced samples; safe from any thread.
 
     Args:

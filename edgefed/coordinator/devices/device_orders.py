@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edgefed.coordinator.devices.device_pauses import NOT_PAUSED, DevicePauses, Pause
+from edgefed.coordinator.devices.device_pauses import NOT_PAUSED, DevicePauses, OperatorPause
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.journal.event_journal import EventJournal
@@ -91,7 +91,7 @@ class DeviceOrders:
             UsageError: ``device.paused``: it is paused already.
         """
         self._check_known(device)
-        pause = Pause(device, operator, reason, timestamp(self._clock.now()))
+        pause = OperatorPause(device, operator, reason, timestamp(self._clock.now()))
         self._pauses.pause(pause)
         self._journal.emit("device", device=device, **pause.fields())
 

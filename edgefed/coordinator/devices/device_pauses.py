@@ -37,7 +37,7 @@ _SCHEMA = Schema(
 
 
 @dataclass(frozen=True)
-class Pause:
+class OperatorPause:
     """An operator's pause of a device.
 
     Attributes:
@@ -70,7 +70,7 @@ class DevicePauses:
         self._lock = threading.Lock()
         self._db = None if folder is None else Database(folder / FILE, _SCHEMA)
         rows = () if self._db is None else self._db.rows("pauses")
-        self._known = {str(row[0]): Pause(*map(str, row)) for row in rows}
+        self._known = {str(row[0]): OperatorPause(*map(str, row)) for row in rows}
 
     def close(self) -> None:
         """Close the file."""
@@ -80,7 +80,7 @@ class DevicePauses:
     def __contains__(self, device: str) -> bool:
         return device in self._known
 
-    def all(self) -> list[Pause]:
+    def all(self) -> list[OperatorPause]:
         """Return the pauses, sorted by device."""
         with self._lock:
             return [self._known[device] for device in sorted(self._known)]
@@ -90,7 +90,7 @@ class DevicePauses:
         known = self._known.get(device)
         return dict(NOT_PAUSED) if known is None else known.fields()
 
-    def pause(self, pause: Pause) -> None:
+    def pause(self, pause: OperatorPause) -> None:
         """Pause a device.
 
         Raises:

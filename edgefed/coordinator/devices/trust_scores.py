@@ -28,7 +28,7 @@ from typing import Any
 
 from edgefed.algorithms.interface.member import Roster
 from edgefed.config.recipes.checks_section import ChecksSection
-from edgefed.coordinator.devices.announced_samples import ANNOUNCED, MEDIANS, AnnouncedSamples
+from edgefed.coordinator.devices.announced_samples import ANNOUNCED, MEDIANS, SampleExclusions
 from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.errors import StorageError, UnknownNameError, UsageError
 from edgefed.events.base.coordinator_states import QUARANTINED
@@ -150,7 +150,7 @@ class TrustScores:
         rows = () if self._db is None else self._db.rows("trust")
         self._known = {str(row[0]): _read(row) for row in rows}
         self._changed: dict[str, bool] = {}
-        self.announced = AnnouncedSamples(self._db)
+        self.announced = SampleExclusions(self._db)
 
     def close(self) -> None:
         """Close the file."""

@@ -11,7 +11,7 @@ from edgefed.coordinator.reports.logged_tables import logged_tables
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.events.base.best_rounds import latest_rounds
-from edgefed.events.base.device_rounds import DeviceTests, device_test
+from edgefed.events.base.device_rounds import LastDeviceTests, device_test
 from edgefed.events.base.evaluation_views import ConfusionView
 from edgefed.events.base.model import UNFINISHED
 from edgefed.events.base.snapshot import (
@@ -75,7 +75,7 @@ def _previous(store: Store, records: list[RunRecord], record: RunRecord) -> Prev
 
 def _reports(folder: Path) -> dict[str, Any]:
     """Return what the event log says of the run's tables and of tests, for a snapshot."""
-    tests = DeviceTests(())
+    tests = LastDeviceTests(())
 
     def take_reply(event: Mapping[str, Any]) -> None:
         test = device_test(event)

@@ -26,7 +26,7 @@ def device_test(fields: Mapping[str, Any]) -> DeviceTestView | None:
     )
 
 
-class DeviceTests:
+class LastDeviceTests:
     """The last test of each device in the current run; a change takes constant time.
 
     Args:

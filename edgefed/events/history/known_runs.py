@@ -30,7 +30,7 @@ class RunRow(View):
     seconds: float = 0.0
 
 
-class ModelFile(View):
+class RunModelFile(View):
     """A model file of a run, by its path in the run's folder."""
 
     file: str
@@ -50,7 +50,7 @@ class RunDetails(RunRow):
     recipe: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
     history: tuple[RoundView, ...] = ()
     folder: str = ""
-    models: tuple[ModelFile, ...] = ()
+    models: tuple[RunModelFile, ...] = ()
 
     @property
     def model_path(self) -> str:

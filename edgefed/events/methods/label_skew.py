@@ -15,7 +15,7 @@ Counts = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Skew:
+class LabelSkew:
     """The samples of each label of one device, or of all together.
 
     Attributes:
@@ -49,7 +49,7 @@ def largest_share(counts: Counts | None) -> float | None:
     return max(counts) / sum(counts) if counts and any(counts) else None
 
 
-def label_skew(snapshot: Snapshot) -> dict[str, Skew]:
+def label_skew(snapshot: Snapshot) -> dict[str, LabelSkew]:
     """Return the labels of each device of a snapshot, by device."""
     names = snapshot.run.class_names if snapshot.run else ()
     supplements: dict[str, dict[int, int]] = defaultdict(dict)
@@ -60,7 +60,7 @@ def label_skew(snapshot: Snapshot) -> dict[str, Skew]:
     asked = (bounty.label + 1 for bounty in snapshot.bounties)
     labels = max((len(names), *known, *asked))
     return {
-        device: Skew(
+        device: LabelSkew(
             _padded(own.get(device), labels),
             tuple(supplements[device].get(label, 0) for label in range(labels)),
         )
@@ -68,10 +68,10 @@ def label_skew(snapshot: Snapshot) -> dict[str, Skew]:
     }
 
 
-def overall(skews: Iterable[Skew]) -> Skew:
+def overall(skews: Iterable[LabelSkew]) -> LabelSkew:
     """Return the total labels of all devices that share theirs."""
     shared = [skew for skew in skews if skew.before is not None]
-    return Skew(
+    return LabelSkew(
         tuple(map(sum, zip(*(skew.before or () for skew in shared), strict=True))),
         tuple(map(sum, zip(*(skew.supplements for skew in shared), strict=True))),
     )

@@ -18,7 +18,7 @@ from edgefed.events.base.coordinator_states import with_state
 from edgefed.events.base.device_columns import LASTING, roster_rows
 from edgefed.events.base.device_rounds import (
     NO_TEST,
-    DeviceTests,
+    LastDeviceTests,
     device_test,
     with_loss,
     with_reply,
@@ -133,7 +133,7 @@ class SnapshotBuilder:
         self._names: list[str] = []
         self._lines = _Lines(start.lines)
         self._tables = MethodTables(start.tables)
-        self._tests = DeviceTests(start.tests)
+        self._tests = LastDeviceTests(start.tests)
         self._rest, self._time = start.model_copy(update=_EMPTY), start.time
         self._frozen: Snapshot | None = None
 

@@ -21,7 +21,7 @@ from edgefed.learn.base.permutation_groups import Layer, PermutationGroups
 from edgefed.learn.base.types import Array, Tensors
 from edgefed.learn.base.unit_moves import Assignments, held, scatter, set_unit_vectors, unit_vectors
 from edgefed.learn.matching.layer import Matched
-from edgefed.learn.matching.steps import Step
+from edgefed.learn.matching.steps import MatchingStep
 
 Match = Callable[[str, Sequence[Array], Sequence[Tensors]], Matched]
 """A group, and each device's unit vectors (units, numbers) and weights, to their matching."""
@@ -74,7 +74,7 @@ class LayerAveraging:
 
 
 def merge_step(
-    step: Step,
+    step: MatchingStep,
     groups: PermutationGroups,
     devices: Sequence[DeviceLayer],
     match: Match,
@@ -119,7 +119,7 @@ def merge_step(
 
 def _matched(
     group: str,
-    step: Step,
+    step: MatchingStep,
     groups: PermutationGroups,
     devices: Sequence[DeviceLayer],
     match: Match,
@@ -130,7 +130,9 @@ def _matched(
     return match(group, vectors, weights)
 
 
-def _is_padded(name: str, step: Step, groups: PermutationGroups, averaging: LayerAveraging) -> bool:
+def _is_padded(
+    name: str, step: MatchingStep, groups: PermutationGroups, averaging: LayerAveraging
+) -> bool:
     """Return whether devices without an entry of a weight count as if they had the padding."""
     if averaging.pad_all or not averaging.pad_recurrent:
         return averaging.pad_all

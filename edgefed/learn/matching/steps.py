@@ -23,7 +23,7 @@ are estimated again when all layers are matched."""
 
 
 @dataclass(frozen=True)
-class Step:
+class MatchingStep:
     """One step: layers that are merged together.
 
     Attributes:
@@ -54,9 +54,11 @@ class Step:
         return tuple(dict.fromkeys(name for layer in self.layers for name in layer.outputs))
 
 
-def matching_steps(groups: PermutationGroups, decides: Decides = "first") -> tuple[Step, ...]:
+def matching_steps(
+    groups: PermutationGroups, decides: Decides = "first"
+) -> tuple[MatchingStep, ...]:
     """Return the steps of a network; the last one is its output layer."""
-    steps: list[Step] = []
+    steps: list[MatchingStep] = []
     decided: set[str] = set()
     waiting = list(groups.layers)
     while waiting:
@@ -66,7 +68,7 @@ def matching_steps(groups: PermutationGroups, decides: Decides = "first") -> tup
         if decides == "ready" and new:
             together += [layer for layer in waiting if _is_ready(layer, set(new), decided)]
             waiting = [layer for layer in waiting if layer not in together]
-        steps.append(Step(first.name, tuple(together), new))
+        steps.append(MatchingStep(first.name, tuple(together), new))
         decided |= set(new)
     return tuple(steps)
 

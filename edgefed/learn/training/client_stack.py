@@ -35,7 +35,7 @@ from edgefed.learn.steps.capabilities import Phase, objective_generator
 from edgefed.learn.steps.gradient_clipping import clipped_each
 from edgefed.learn.steps.local_optimizers import stacked_optimizer_of
 from edgefed.learn.steps.stacked_optimizers import Rate, StackedOptimizer, Who
-from edgefed.learn.training.stacked_batches import HostStep, Step, Tick, on_device, ticks
+from edgefed.learn.training.stacked_batches import HostStep, StackedBatch, Tick, on_device, ticks
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class ClientStack:
             self._taken[number] += 1
         return step
 
-    def _step(self, step: Step, epoch: int) -> None:
+    def _step(self, step: StackedBatch, epoch: int) -> None:
         """Take one step with every client of a tick."""
         batch = self._batch(step, epoch)
         for phase in self._phases:
@@ -244,7 +244,7 @@ class ClientStack:
             self._params[name][who] = tensor.detach()
         return losses.detach().double()
 
-    def _batch(self, step: Step, epoch: int) -> Batch:
+    def _batch(self, step: StackedBatch, epoch: int) -> Batch:
         """Return the batches of a tick: inputs and targets of (clients, size, …)."""
         own, size = step.places[0], step.places[0].shape
         if self._table is None:

@@ -53,7 +53,7 @@ def ticks(plans: Sequence[Sequence[int]], full: int) -> Iterator[Tick]:
 
 
 @dataclass(frozen=True)
-class Step:
+class StackedBatch:
     """A tick with all that it needs, on the device.
 
     Attributes:
@@ -77,7 +77,7 @@ class Step:
 
 @dataclass(frozen=True)
 class HostStep:
-    """A tick with all that it needs, on the host; see ``Step``."""
+    """A tick with all that it needs, on the host; see ``StackedBatch``."""
 
     tick: Tick
     rows: list[torch.Tensor]
@@ -99,16 +99,16 @@ class HostStep:
             named["rates"] = torch.tensor(self.rates, dtype=torch.float64)
         return named
 
-    def on_device(self, moved: Mapping[str, torch.Tensor]) -> Step:
+    def on_device(self, moved: Mapping[str, torch.Tensor]) -> StackedBatch:
         """Return the step, given its tensors on the device."""
         places = [moved[f"place {number}"] for number in range(len(self.places))]
         draws = {name: moved[f"draw {name}"] for name in self.draws[0]}
         who = moved.get("who", who_of(self.tick.clients))
         rate = self.rates if isinstance(self.rates, float) else moved["rates"]
-        return Step(self.tick, self.rows, who, places, moved["begins"], draws, rate)
+        return StackedBatch(self.tick, self.rows, who, places, moved["begins"], draws, rate)
 
 
-def on_device(steps: Sequence[HostStep], device: torch.device) -> Iterator[Step]:
+def on_device(steps: Sequence[HostStep], device: torch.device) -> Iterator[StackedBatch]:
     """Yield the steps of an epoch, whose tensors are moved together."""
     named = [step.tensors() for step in steps]
     flat = [tensor for tensors in named for tensor in tensors.values()]

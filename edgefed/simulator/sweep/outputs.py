@@ -14,7 +14,7 @@ from edgefed.files.writing import write_output
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.plot import figures
 from edgefed.simulator.sweep.report import accuracy_metric
-from edgefed.simulator.sweep.table import Column, Table, curve_columns, make_table
+from edgefed.simulator.sweep.table import SweepColumn, Table, curve_columns, make_table
 from edgefed.simulator.sweep.table_latex import latex
 from edgefed.simulator.sweep.table_text import cases_csv, markdown, runs_csv
 from edgefed.simulator.sweep.trials import TrialOutcome
@@ -41,7 +41,7 @@ def summary(plan: Plan, table: Table, folder: Path) -> dict[str, Any]:
     }
 
 
-def drawn_columns(plan: Plan, outcome: TrialOutcome) -> list[Column]:
+def drawn_columns(plan: Plan, outcome: TrialOutcome) -> list[SweepColumn]:
     """Return the metrics that have a picture; those without a value in any round have none."""
     return curve_columns(plan.report, list(outcome.results.values()))
 

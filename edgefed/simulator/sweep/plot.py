@@ -14,7 +14,7 @@ from edgefed.simulator.sweep.report import accuracy_metric
 from edgefed.simulator.sweep.results import TrialResult
 from edgefed.simulator.sweep.run_values import bytes_by_round, is_elsewhere
 from edgefed.simulator.sweep.statistics import Spread, spread
-from edgefed.simulator.sweep.table import Column, value_column
+from edgefed.simulator.sweep.table import SweepColumn, value_column
 from edgefed.simulator.sweep.trials import TrialOutcome
 from edgefed.terminal.units import size
 
@@ -24,7 +24,10 @@ ACCURACY = value_column(accuracy_metric())
 
 
 def figures(
-    plan: Plan, outcome: TrialOutcome, columns: Sequence[Column], formats: Sequence[Format] = ()
+    plan: Plan,
+    outcome: TrialOutcome,
+    columns: Sequence[SweepColumn],
+    formats: Sequence[Format] = (),
 ) -> dict[str, bytes]:
     """Return the pictures of columns by file name: ``METRIC.svg``, and those of other formats.
 
@@ -50,7 +53,7 @@ def accuracy_plot(
 def metric_chart(
     plan: Plan,
     outcome: TrialOutcome,
-    column: Column,
+    column: SweepColumn,
     across: Literal["round", "bytes"] = "round",
 ) -> LineChart:
     """Return the chart of a metric.

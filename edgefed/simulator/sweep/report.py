@@ -41,7 +41,7 @@ RESERVED = frozenset(
 
 
 @dataclass(frozen=True)
-class Metric:
+class ReportMetric:
     """A metric of a report.
 
     Attributes:
@@ -61,7 +61,7 @@ class Metric:
         return value <= self.target if self.better == "lower" else value >= self.target
 
 
-Report = tuple[Metric, ...]
+Report = tuple[ReportMetric, ...]
 
 
 def usual_better(name: str) -> Better | None:
@@ -72,9 +72,9 @@ def usual_better(name: str) -> Better | None:
     return "higher" if words & HIGHER_WORDS else None
 
 
-def accuracy_metric(target: float | None = None) -> Metric:
+def accuracy_metric(target: float | None = None) -> ReportMetric:
     """Return the accuracy with its target."""
-    return Metric("accuracy", "higher", target)
+    return ReportMetric("accuracy", "higher", target)
 
 
 def default_report(target: float | None = None) -> Report:
@@ -83,7 +83,7 @@ def default_report(target: float | None = None) -> Report:
     Args:
         target: of the accuracy.
     """
-    usual = (Metric(name, usual_better(name)) for name in ("loss", "bytes", "seconds"))
+    usual = (ReportMetric(name, usual_better(name)) for name in ("loss", "bytes", "seconds"))
     return accuracy_metric(target), *usual
 
 
@@ -124,7 +124,7 @@ def report_of(items: Sequence[MetricSection], target: float | None) -> Report:
     if not items:
         return default_report(target)
     return tuple(
-        Metric(
+        ReportMetric(
             item.metric,
             item.better or usual_better(item.metric),
             target if item.metric == "accuracy" and target is not None else item.target,

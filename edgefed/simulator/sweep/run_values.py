@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Literal
 
-from edgefed.simulator.sweep.report import RUN_NUMBERS, Metric
+from edgefed.simulator.sweep.report import RUN_NUMBERS, ReportMetric
 from edgefed.simulator.sweep.results import TrialResult
 
 Place = Literal["", "coordinator", "devices", "both"]
@@ -73,7 +73,7 @@ def measured_on(result: TrialResult) -> Place:
     return "both" if differs else "devices"
 
 
-def rounds_to(result: TrialResult, metric: Metric) -> int | None:
+def rounds_to(result: TrialResult, metric: ReportMetric) -> int | None:
     """Return the first round that reaches the target of a metric; None if none does."""
     reached = (row["round"] for row in result.history if metric.reaches(row.get(metric.name)))
     return next(reached, None)
@@ -88,13 +88,13 @@ def bytes_by_round(result: TrialResult) -> dict[int, int]:
     return by_round
 
 
-def bytes_to(result: TrialResult, metric: Metric) -> int | None:
+def bytes_to(result: TrialResult, metric: ReportMetric) -> int | None:
     """Return the bytes up to the first round that reaches the target of a metric, if any."""
     reached = rounds_to(result, metric)
     return None if reached is None else bytes_by_round(result)[reached]
 
 
-def seconds_to(result: TrialResult, metric: Metric) -> float | None:
+def seconds_to(result: TrialResult, metric: ReportMetric) -> float | None:
     """Return the seconds of all rounds up to the first that reaches the target of a metric.
 
     They are virtual where the recipe has speeds.

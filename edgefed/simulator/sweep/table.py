@@ -13,8 +13,8 @@ from edgefed.simulator.sweep.file import case_name, short_keys
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.report import (
     RUN_NUMBERS,
-    Metric,
     Report,
+    ReportMetric,
     accuracy_metric,
     default_report,
 )
@@ -42,7 +42,7 @@ from edgefed.simulator.sweep.trials import TrialOutcome
 
 
 @dataclass(frozen=True)
-class Column:
+class SweepColumn:
     """A number of the table.
 
     Attributes:
@@ -65,7 +65,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CaseComparison:
     """The difference of a case to the baseline, paired by seed.
 
     Attributes:
@@ -95,7 +95,7 @@ class CaseRow:
     runs: int
     failed: int
     values: Mapping[str, Spread]
-    differences: Mapping[str, Comparison]
+    differences: Mapping[str, CaseComparison]
     baseline: str
     measured_on: Place
     chosen: bool | None
@@ -130,7 +130,7 @@ class Table:
         failures: case, seed and reason of each failed run, and the file with its traceback.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[SweepColumn, ...]
     rows: tuple[CaseRow, ...]
     seeds: tuple[int, ...]
     baseline: str
@@ -139,7 +139,7 @@ class Table:
     failures: tuple[tuple[str, int, str, str], ...]
 
     @property
-    def shown(self) -> list[Column]:
+    def shown(self) -> list[SweepColumn]:
         """The columns for people."""
         return [column for column in self.columns if not column.hidden]
 
@@ -236,15 +236,15 @@ def _by_seed(
 
 
 def _differences(
-    columns: Iterable[Column],
+    columns: Iterable[SweepColumn],
     own: Mapping[str, Mapping[int, float]],
     reference: Mapping[str, Mapping[int, float]],
-) -> dict[str, Comparison]:
+) -> dict[str, CaseComparison]:
     differences = {}
     for column in columns:
         if not column.target:
             difference = paired(own[column.key], reference[column.key])
-            differences[column.key] = Comparison(difference, verdict(difference, column.better))
+            differences[column.key] = CaseComparison(difference, verdict(difference, column.better))
     return differences
 
 
@@ -278,7 +278,7 @@ def _place(results: Iterable[TrialResult]) -> Place:
 # -- columns --------------------------------------------------------------------------------------
 
 
-def _columns(report: Report, results: Sequence[TrialResult]) -> Iterator[Column]:
+def _columns(report: Report, results: Sequence[TrialResult]) -> Iterator[SweepColumn]:
     """Yield the columns of a report: its metrics, then when their targets were reached.
 
     A score that some runs measured on devices alone, and others at the coordinator, has two
@@ -292,7 +292,7 @@ def _columns(report: Report, results: Sequence[TrialResult]) -> Iterator[Column]
             yield from _target_columns(metric, place)
 
 
-def curve_columns(report: Report, results: Sequence[TrialResult]) -> list[Column]:
+def curve_columns(report: Report, results: Sequence[TrialResult]) -> list[SweepColumn]:
     """Return the columns of metrics with values by round: the accuracy, and those of a report."""
     by_name = {metric.name: metric for metric in (accuracy_metric(), *report)}
     metrics = tuple(metric for name, metric in by_name.items() if name not in RUN_NUMBERS)
@@ -300,18 +300,18 @@ def curve_columns(report: Report, results: Sequence[TrialResult]) -> list[Column
     return [column for column in columns if any(has_curve(column, result) for result in results)]
 
 
-def has_curve(column: Column, result: TrialResult) -> bool:
+def has_curve(column: SweepColumn, result: TrialResult) -> bool:
     """Return whether a run has values of a column by round."""
     return has_number(result, column.key) and not is_elsewhere(column.place, result)
 
 
-def value_column(metric: Metric, place: Place = "") -> Column:
+def value_column(metric: ReportMetric, place: Place = "") -> SweepColumn:
     """Return the column of a metric that was measured at a place."""
     value = partial(_value, metric, place)
-    return Column(metric.name, _label(metric.name, place), metric.better, value, place)
+    return SweepColumn(metric.name, _label(metric.name, place), metric.better, value, place)
 
 
-def _split(report: Report, results: Sequence[TrialResult]) -> Iterator[tuple[Metric, Place]]:
+def _split(report: Report, results: Sequence[TrialResult]) -> Iterator[tuple[ReportMetric, Place]]:
     """Yield the metrics with the place of their test, where the name does not say it."""
     places = [measured_on(result) for result in results]
     names = {metric.name for metric in report}
@@ -335,7 +335,7 @@ def _split(report: Report, results: Sequence[TrialResult]) -> Iterator[tuple[Met
                 yield replace(metric, name=on_devices), ""
 
 
-def _value(metric: Metric, place: Place, result: TrialResult) -> float | None:
+def _value(metric: ReportMetric, place: Place, result: TrialResult) -> float | None:
     """Return a run's value, if it was measured at the place of the column."""
     return None if is_elsewhere(place, result) else value_of(result, metric.name)
 
@@ -344,13 +344,13 @@ def _label(name: str, place: Place) -> str:
     return f"{name} ({place})" if place else name
 
 
-def _target_columns(metric: Metric, place: Place) -> Iterator[Column]:
+def _target_columns(metric: ReportMetric, place: Place) -> Iterator[SweepColumn]:
     """Yield after how many rounds and seconds the target of a metric was reached."""
     before = "" if metric.name == "accuracy" else f"{metric.name}_"
     name = "" if metric.name == "accuracy" and not place else f"{_label(metric.name, place)} "
     shown = "" if metric.target is None else f"{name}{metric.target:g}"
     for unit, of in (("rounds", rounds_to), ("seconds", seconds_to)):
-        yield Column(
+        yield SweepColumn(
             f"{before}{unit}_to_target",
             f"{unit} to {shown}",
             "lower",
@@ -361,9 +361,9 @@ def _target_columns(metric: Metric, place: Place) -> Iterator[Column]:
 
 
 def _reached(
-    metric: Metric,
+    metric: ReportMetric,
     place: Place,
-    of: Callable[[TrialResult, Metric], float | None],
+    of: Callable[[TrialResult, ReportMetric], float | None],
     result: TrialResult,
 ) -> float | None:
     return None if is_elsewhere(place, result) else of(result, metric)

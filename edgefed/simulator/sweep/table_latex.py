@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from edgefed.simulator.sweep.report import SHARE
-from edgefed.simulator.sweep.table import CaseRow, Column, Table
+from edgefed.simulator.sweep.table import CaseRow, SweepColumn, Table
 from edgefed.simulator.sweep.table_text import BYTE_WORDS, headed_rows, value_text
 
 TEX = {
@@ -30,11 +30,11 @@ def latex(table: Table) -> str:
     best, signs = table.best(), {"better": "$^{+}$", "worse": "$^{-}$"}
     units = {column.key: _unit(table, column) for column in table.shown}
 
-    def label(column: Column) -> str:
+    def label(column: SweepColumn) -> str:
         unit = units[column.key][0]
         return f"{column.label} ({unit})" if unit else column.label
 
-    def cell(row: CaseRow, column: Column) -> str:
+    def cell(row: CaseRow, column: SweepColumn) -> str:
         _, factor, form = units[column.key]
         shown = value_text(row, column, lambda value: f"{value * factor:{form}}")
         text, one = latex_cell(shown), row.differences.get(column.key)
@@ -59,7 +59,7 @@ def latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _unit(table: Table, column: Column) -> tuple[str, float, str]:
+def _unit(table: Table, column: SweepColumn) -> tuple[str, float, str]:
     """Return the unit of a column, values in it of a number of the table, and their format."""
     words = set(column.key.split("_"))
     if column.key.endswith("rounds_to_target"):

@@ -11,7 +11,7 @@ from typing import Any
 from edgefed.simulator.sweep.file import setting_text
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.statistics import Better, Spread
-from edgefed.simulator.sweep.table import CaseRow, Column, Comparison, Table, make_table
+from edgefed.simulator.sweep.table import CaseComparison, CaseRow, SweepColumn, Table, make_table
 from edgefed.simulator.sweep.trials import TrialOutcome
 from edgefed.terminal.units import duration, size
 
@@ -38,8 +38,8 @@ def _chosen(table: Table) -> list[str]:
 
 def headed_rows(
     table: Table,
-    label: Callable[[Column], str],
-    cell: Callable[[CaseRow, Column], str],
+    label: Callable[[SweepColumn], str],
+    cell: Callable[[CaseRow, SweepColumn], str],
     escape: Callable[[str], str],
 ) -> Rows:
     """Return the table for documents: cases by a column for each varied key, or by their names.
@@ -66,7 +66,7 @@ def _name_cells(table: Table, row: CaseRow) -> tuple[str, ...]:
 
 def _body(
     table: Table,
-    cell: Callable[[CaseRow, Column], str],
+    cell: Callable[[CaseRow, SweepColumn], str],
     names: Callable[[CaseRow], tuple[str, ...]],
 ) -> Iterator[tuple[str, ...]]:
     """Yield the cells of each case; ``names`` returns the first ones."""
@@ -125,7 +125,9 @@ def choice_lines(table: Table) -> list[str]:
     return lines
 
 
-def value_text(row: CaseRow, column: Column, shown: Callable[[float], str] | None = None) -> str:
+def value_text(
+    row: CaseRow, column: SweepColumn, shown: Callable[[float], str] | None = None
+) -> str:
     """Return mean and deviation of a case; ``shown`` writes a number, None with its own unit."""
     value = row.values[column.key]
     text = _spoken(value, shown or _shown(column))
@@ -135,7 +137,7 @@ def value_text(row: CaseRow, column: Column, shown: Callable[[float], str] | Non
     return (text or "never") + of
 
 
-def _difference(one: Comparison, column: Column) -> str:
+def _difference(one: CaseComparison, column: SweepColumn) -> str:
     if one.difference.mean is None:
         return ""
     shown = _shown(column)
@@ -152,7 +154,7 @@ def _spoken(value: Spread, shown: Callable[[float], str]) -> str:
     return shown(value.mean) + ("" if value.deviation is None else f" ± {shown(value.deviation)}")
 
 
-def _shown(column: Column) -> Callable[[float], str]:
+def _shown(column: SweepColumn) -> Callable[[float], str]:
     """Return how the values of a column are written."""
     words = set(column.key.split("_"))
     if column.key.endswith("rounds_to_target"):
@@ -250,7 +252,7 @@ def markdown(table: Table) -> str:
     """Return ``table.md``: means with their 95 % intervals, differences, choices and failures."""
     best = table.best()
 
-    def cell(row: CaseRow, column: Column) -> str:
+    def cell(row: CaseRow, column: SweepColumn) -> str:
         text = value_text(row, column)
         if not column.target:
             text += _interval(row.values[column.key], _shown(column))

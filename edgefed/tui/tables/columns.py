@@ -32,7 +32,7 @@ _LIT = {"state", "seen", "reason"}
 
 
 @dataclass(frozen=True)
-class Column:
+class DeviceColumn:
     """One column.
 
     Attributes:
@@ -105,31 +105,38 @@ def _knows(name: str) -> Callable[[DeviceSnapshot], bool]:
 
 def _reading(
     key: str, label: str, width: int, rank: int, form: str = "{:.0f}", scale: float = 1.0
-) -> Column:
+) -> DeviceColumn:
     """Return the column of a number that not every device tells."""
     cell = cells.temperature if key == "temperature" else cells.number(key, form, scale)
-    return Column(key, label, width, rank, cell, _field(key), right=True, is_known=_knows(key))
+    return DeviceColumn(
+        key, label, width, rank, cell, _field(key), right=True, is_known=_knows(key)
+    )
 
 
-def _counter(key: str, label: str, width: int, rank: int, cell: Cell, *, of: str = "") -> Column:
+def _counter(
+    key: str, label: str, width: int, rank: int, cell: Cell, *, of: str = ""
+) -> DeviceColumn:
     """Return the column of a count that most devices lack; ``of`` is its field, else ``key``."""
     field = of or key
-    return Column(key, label, width, rank, cell, _field(field), right=True, is_known=_has(field))
+    return DeviceColumn(
+        key, label, width, rank, cell, _field(field), right=True, is_known=_has(field)
+    )
 
 
-COLUMNS: tuple[Column, ...] = (
-    Column("device", "DEVICE", 12, 0, cells.device_id, _field("device")),
-    Column("state", "STATE", 10, 1, cells.state, lambda device: STATES.index(device.state)),
-    Column("reason", "REASON", _REASON_WIDTHS[0], 2, cells.reason,
+COLUMNS: tuple[DeviceColumn, ...] = (
+    DeviceColumn("device", "DEVICE", 12, 0, cells.device_id, _field("device")),
+    DeviceColumn("state", "STATE", 10, 1, cells.state, lambda device: STATES.index(device.state)),
+    DeviceColumn("reason", "REASON", _REASON_WIDTHS[0], 2, cells.reason,
            lambda device: why(device) or None, is_known=lambda device: bool(why(device))),
-    Column("training", "TRAINING", BAR + 6, 3, cells.training, _field("fraction")),
-    Column("seen", "SEEN", 6, 4, cells.seen, _field("seen_at"), right=True),
-    Column("samples", "SAMPLES", 7, 5, cells.number("samples", "{:.0f}"), _field("samples"),
+    DeviceColumn("training", "TRAINING", BAR + 6, 3, cells.training, _field("fraction")),
+    DeviceColumn("seen", "SEEN", 6, 4, cells.seen, _field("seen_at"), right=True),
+    DeviceColumn("samples", "SAMPLES", 7, 5, cells.number("samples", "{:.0f}"), _field("samples"),
            right=True),
-    Column("trust", "TRUST", 11, 6, cells.trust, _trust_order,
+    DeviceColumn("trust", "TRUST", 11, 6, cells.trust, _trust_order,
            is_known=lambda device: device.standing != "trusted"),
-    Column("mixture", "EXPERTS", 15, 8, cells.mixture, _main_expert, is_known=_has("mixture")),
-    Column("labels", "LABELS", LABEL_BINS, 9, cells.labels,
+    DeviceColumn("mixture", "EXPERTS", 15, 8, cells.mixture, _main_expert,
+           is_known=_has("mixture")),
+    DeviceColumn("labels", "LABELS", LABEL_BINS, 9, cells.labels,
            lambda device: sum(count > 0 for count in device.labels), is_known=_has("labels")),
     _reading("temperature", "°C", 3, 10),
     _counter("rejected", "REJ", 3, 11, cells.count("rejected", VERMILLION)),
@@ -137,31 +144,31 @@ COLUMNS: tuple[Column, ...] = (
     _reading("loss", "LOSS", 6, 13, "{:.3f}"),
     _reading("sent", "▲ MiB", 7, 14, "{:.1f}", MEBIBYTE),
     _reading("received", "▼ MiB", 7, 15, "{:.1f}", MEBIBYTE),
-    Column("memory", "MACHINE RAM", 16, 7, cells.memory, _field("memory"), right=True,
+    DeviceColumn("memory", "MACHINE RAM", 16, 7, cells.memory, _field("memory"), right=True,
            is_known=_knows("memory")),
     _reading("power", "W", 5, 16, "{:.1f}"),
     _reading("joules", "J", 7, 27),
     _reading("gpu", "GPU", 4, 17, "{:.0f}%"),
     _reading("battery", "BAT", 4, 18, "{:.0f}%"),
-    Column("hardware", "HARDWARE", 16, 19, cells.hardware, lambda device: device.hardware or None,
-           is_known=_has("hardware")),
-    Column("site", "SITE", 10, 26, cells.site, lambda device: device.site or None,
+    DeviceColumn("hardware", "HARDWARE", 16, 19, cells.hardware,
+           lambda device: device.hardware or None, is_known=_has("hardware")),
+    DeviceColumn("site", "SITE", 10, 26, cells.site, lambda device: device.site or None,
            is_known=_has("site")),
     _counter("means", "MEANS", 5, 20, cells.averages("shared_entries"), of="shared_entries"),
     _counter("group", "GROUP", 5, 21, cells.averages("shared_group"), of="shared_group"),
     _counter("shared", "SHARED", 9, 22, cells.shared, of="shared_bytes"),
-    Column("bounties", "BOUNTIES", 8, 23, cells.supplement("open_bounties"),
+    DeviceColumn("bounties", "BOUNTIES", 8, 23, cells.supplement("open_bounties"),
            _field("open_bounties"), right=True, is_known=has_supplements),
-    Column("mixes", "MIXES", 6, 24, cells.supplement("received_mixes"), _field("received_mixes"),
-           right=True, is_known=has_supplements),
-    Column("noise", "NOISE", 6, 25, cells.supplement("noise_samples"), _field("noise_samples"),
-           right=True, is_known=has_supplements),
+    DeviceColumn("mixes", "MIXES", 6, 24, cells.supplement("received_mixes"),
+           _field("received_mixes"), right=True, is_known=has_supplements),
+    DeviceColumn("noise", "NOISE", 6, 25, cells.supplement("noise_samples"),
+           _field("noise_samples"), right=True, is_known=has_supplements),
 )  # fmt: skip
 """All columns, in the order of the screen; ``sent`` and ``received`` are from the device's side,
 and ▲ is towards the coordinator, on every screen."""
 
 
-def columns_for(devices: Sequence[DeviceSnapshot], width: int | None) -> tuple[Column, ...]:
+def columns_for(devices: Sequence[DeviceSnapshot], width: int | None) -> tuple[DeviceColumn, ...]:
     """Return the columns that fit ``width`` cells, the most important first; None is all of them.
 
     Columns without values are hidden. A long id takes no room from other columns: it gets the rest
@@ -187,11 +194,11 @@ def columns_for(devices: Sequence[DeviceSnapshot], width: int | None) -> tuple[C
     return tuple(_widened(fitting, least + more, reasons))
 
 
-def _is_shown(column: Column, devices: Sequence[DeviceSnapshot]) -> bool:
+def _is_shown(column: DeviceColumn, devices: Sequence[DeviceSnapshot]) -> bool:
     return column.is_known is None or any(map(column.is_known, devices))
 
 
-def _widened(columns: Iterable[Column], ids: int, reasons: int) -> Iterator[Column]:
+def _widened(columns: Iterable[DeviceColumn], ids: int, reasons: int) -> Iterator[DeviceColumn]:
     """Yield the columns, those of ids and of reasons as wide as wanted."""
     widths = {"device": ids, "reason": reasons}
     for column in columns:
@@ -199,7 +206,7 @@ def _widened(columns: Iterable[Column], ids: int, reasons: int) -> Iterator[Colu
 
 
 def in_order(
-    devices: Iterable[DeviceSnapshot], column: Column, *, reverse: bool
+    devices: Iterable[DeviceSnapshot], column: DeviceColumn, *, reverse: bool
 ) -> list[DeviceSnapshot]:
     """Return the devices sorted by a column; equal ones by id, those without a value last."""
     by_id = sorted(devices, key=lambda device: device.device)

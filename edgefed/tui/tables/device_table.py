@@ -24,7 +24,7 @@ from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.tui.keys.actions import bindings_of
 from edgefed.tui.look.symbols import Glyphs
 from edgefed.tui.state.display_state import Shown
-from edgefed.tui.tables.columns import PADDING, Column
+from edgefed.tui.tables.columns import PADDING, DeviceColumn
 
 _HEAD = 1
 """Lines above the rows."""
@@ -64,7 +64,7 @@ class DeviceTable(ScrollView, can_focus=True):
     def __init__(self, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
         self._glyphs = glyphs
-        self._columns: tuple[Column, ...] = ()
+        self._columns: tuple[DeviceColumn, ...] = ()
         self._devices: tuple[DeviceSnapshot, ...] = ()
         self._shown: Shown | None = None
         self._cursor = 0
@@ -93,7 +93,7 @@ class DeviceTable(ScrollView, can_focus=True):
         return self._devices[self._cursor].device if self._devices else None
 
     def show(
-        self, devices: Sequence[DeviceSnapshot], columns: tuple[Column, ...], shown: Shown
+        self, devices: Sequence[DeviceSnapshot], columns: tuple[DeviceColumn, ...], shown: Shown
     ) -> None:
         """Show these devices in this order."""
         selected = self.selected
@@ -163,7 +163,7 @@ class DeviceTable(ScrollView, can_focus=True):
             self._styles[name] = self.rich_style + added
         return self._styles[name]
 
-    def _cell(self, view: DeviceSnapshot, column: Column) -> Text:
+    def _cell(self, view: DeviceSnapshot, column: DeviceColumn) -> Text:
         assert self._shown is not None
         return self._glyphs.text(column.content(view, self._shown))
 
@@ -185,7 +185,7 @@ class DeviceTable(ScrollView, can_focus=True):
         moving = moving.crop(x, x + max(0, width - fixed.cell_length))
         return Strip.join([fixed, moving]).adjust_cell_length(width, base)
 
-    def _segments(self, text: Text, column: Column, base: Style) -> list[Segment]:
+    def _segments(self, text: Text, column: DeviceColumn, base: Style) -> list[Segment]:
         """Return a cell with the table's padding; most are as in an earlier drawing."""
         key = (text.plain, text.style, *text.spans, column.width, column.right, base)
         if key not in self._padded:
@@ -270,7 +270,7 @@ class DeviceTable(ScrollView, can_focus=True):
         return None
 
 
-def _padded(text: Text, column: Column, base: Style, table: DeviceTable) -> list[Segment]:
+def _padded(text: Text, column: DeviceColumn, base: Style, table: DeviceTable) -> list[Segment]:
     """Return a cell with the table's padding, flush left or right."""
     space = column.width - text.cell_len
     side = PADDING // 2

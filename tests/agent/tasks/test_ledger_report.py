@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from device_agent.commands.cli import app
 from device_agent.tasks.device_store import DeviceStore
-from device_agent.tasks.release_ledger import Release, as_json, as_rows, totals_as_rows
+from device_agent.tasks.release_ledger import LedgerRow, as_json, as_rows, totals_as_rows
 from edgefed.sharing.label_mixes import MixSettings
 from edgefed.sharing.mix_accounting import in_words
 from edgefed.sharing.policy import Policy
@@ -33,9 +33,9 @@ FOREIGN: Mapping[str, Any] = {"kind": "odd one\x1b", "epsilon": "much", "receive
 """What an algorithm of another package may note."""
 
 
-def ledger(*entries: Mapping[str, Any]) -> list[Release]:
+def ledger(*entries: Mapping[str, Any]) -> list[LedgerRow]:
     return [
-        Release(number, f"time-{number}", "r-1", f"r-1-{number}", entry)
+        LedgerRow(number, f"time-{number}", "r-1", f"r-1-{number}", entry)
         for number, entry in enumerate(entries, 1)
     ]
 

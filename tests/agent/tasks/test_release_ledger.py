@@ -18,7 +18,7 @@ from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
 from device_agent.commands.cli import app
 from device_agent.tasks.device_store import read_releases
-from device_agent.tasks.release_ledger import Release
+from device_agent.tasks.release_ledger import LedgerRow
 from edgefed.config.values.address import Address
 from edgefed.process.clock import moment_of
 from edgefed.wire.messages import BlobRef, Reply, Task
@@ -93,7 +93,7 @@ class Board:
     def state(self) -> Path:
         return self._folder / "state" / "agents" / FLEET / NAME
 
-    def releases(self) -> tuple[Release, ...]:
+    def releases(self) -> tuple[LedgerRow, ...]:
         """Return what replies released; a birth's label counts come before all of them."""
         told, *others = read_releases(self.state, NAME)
         assert (told.exchange, told.entry["kind"]) == ("", "labels")

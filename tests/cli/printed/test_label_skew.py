@@ -12,7 +12,7 @@ from edgefed.errors import UnknownNameError
 from edgefed.events.base.bounty_tables import BountyView, bounty_table
 from edgefed.events.base.method_tables import TableView
 from edgefed.events.base.snapshot import DeviceSnapshot, RunView, Snapshot
-from edgefed.events.methods.label_skew import Skew, label_skew, largest_share, overall
+from edgefed.events.methods.label_skew import LabelSkew, label_skew, largest_share, overall
 
 
 def snapshot(
@@ -47,9 +47,9 @@ BOUNTIES = (
 def test_supplements_count_once_their_bounty_is_not_open() -> None:
     found = label_skew(snapshot(SHARING, OTHER, SILENT, bounties=BOUNTIES))
     assert found == {
-        "a": Skew((6, 0, 2), (0, 4, 0)),
-        "b": Skew((0, 4, 0), (0, 0, 6)),
-        "c": Skew(None, (0, 0, 0)),
+        "a": LabelSkew((6, 0, 2), (0, 4, 0)),
+        "b": LabelSkew((0, 4, 0), (0, 0, 6)),
+        "c": LabelSkew(None, (0, 0, 0)),
     }
     assert [skew.after for skew in found.values()] == [(6, 4, 2), (0, 4, 6), None]
     assert found["a"].to_json() == {
@@ -59,7 +59,9 @@ def test_supplements_count_once_their_bounty_is_not_open() -> None:
         "share_before": 0.75,
         "share_after": 0.5,
     }
-    assert overall(found.values()) == Skew((6, 4, 2), (0, 4, 6)), "of those who share their labels"
+    assert overall(found.values()) == LabelSkew((6, 4, 2), (0, 4, 6)), (
+        "of those who share their labels"
+    )
 
 
 def test_labels_are_the_runs_by_class_where_both_name_them() -> None:
@@ -73,14 +75,14 @@ def test_labels_are_the_runs_by_class_where_both_name_them() -> None:
 
 def test_a_bounty_of_a_device_that_is_not_there_is_shown() -> None:
     found = label_skew(snapshot(SHARING, bounties=(bounty("gone", 4, "closed", 1, 1),)))
-    assert found["gone"] == Skew(None, (0, 0, 0, 0, 2))
+    assert found["gone"] == LabelSkew(None, (0, 0, 0, 0, 2))
     assert found["a"].before == (6, 0, 2, 0, 0)
 
 
 def test_nothing_is_no_error() -> None:
     assert label_skew(Snapshot()) == {}
-    assert overall([]) == Skew((), ())
-    assert overall([Skew(None, (0,))]).to_json()["share_before"] is None
+    assert overall([]) == LabelSkew((), ())
+    assert overall([LabelSkew(None, (0,))]).to_json()["share_before"] is None
     assert largest_share((0, 0)) is None
     assert largest_share(None) is None
 

@@ -15,7 +15,7 @@ import zstandard
 from typer.testing import CliRunner
 
 from edgefed.advise.advice import answer
-from edgefed.advise.race import Score
+from edgefed.advise.race import RaceScore
 from edgefed.advise.twin import Twin
 from edgefed.cli.main import app
 from edgefed.config.loading.write import to_toml
@@ -125,7 +125,7 @@ def test_a_run_that_followed_an_advice_shows_it(world: MakeWorld, tmp_path: Path
     folder, file = folder_of(here), tmp_path / "page.html"
     advised = tmp_path / "advice" / "yard"
     advised.mkdir(parents=True)
-    score = Score(SweepCase("fedavg", {}, Recipe()), 0, 3, {1: 0.75}, {})
+    score = RaceScore(SweepCase("fedavg", {}, Recipe()), 0, 3, {1: 0.75}, {})
     made = answer([score], {}, Recipe(), (1,), 4, Twin({}, (), timed=False)).to_json()
     (advised / "advice.json").write_text(json.dumps(made))
     (advised / "recommended.toml").write_text(to_toml(own, comments=False))

@@ -30,7 +30,7 @@ from edgefed.coordinator.backups import archive
 from edgefed.coordinator.backups.archive import extract, read_manifest, write_archive
 from edgefed.coordinator.backups.restore import install, unpacked
 from edgefed.coordinator.backups.snapshot import back_up
-from edgefed.coordinator.devices.device_pauses import DevicePauses, Pause
+from edgefed.coordinator.devices.device_pauses import DevicePauses, OperatorPause
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.exchanges.buffered_answers import settled_in
 from edgefed.coordinator.exchanges.relayed_blobs import open_blobs
@@ -318,7 +318,7 @@ def test_present_quarantines_and_pauses_stay(world: MakeWorld, tmp_path: Path) -
     folder = put_back(make_backup(here, tmp_path / "b.tar"), state)
     scores, pauses = TrustScores(folder), DevicePauses(folder)
     scores.quarantine("device-01", "operator.ann", "now")
-    pauses.pause(Pause("device-02", "maria", "", "now"))
+    pauses.pause(OperatorPause("device-02", "maria", "", "now"))
     scores.close()
     pauses.close()
     put_back(tmp_path / "b.tar", state)

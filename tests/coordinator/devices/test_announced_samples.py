@@ -10,7 +10,7 @@ import pytest
 
 from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.config.recipes.checks_section import ChecksSection
-from edgefed.coordinator.devices.announced_samples import AnnouncedSamples
+from edgefed.coordinator.devices.announced_samples import SampleExclusions
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.journal.event_journal import EventJournal
@@ -66,12 +66,12 @@ def scores(tmp_path: Path) -> Iterator[TrustScores]:
 def test_a_device_far_above_the_median_is_excluded(
     samples: tuple[int, ...], excluded: bool
 ) -> None:
-    assert (LIAR in AnnouncedSamples().exclude(fleet(*samples), FACTOR)) == excluded
-    assert AnnouncedSamples().exclude(fleet(*samples), 0) == {}
+    assert (LIAR in SampleExclusions().exclude(fleet(*samples), FACTOR)) == excluded
+    assert SampleExclusions().exclude(fleet(*samples), 0) == {}
 
 
 def test_the_reason_has_the_numbers() -> None:
-    assert AnnouncedSamples().exclude(fleet(90, 100, 2**40), FACTOR) == {
+    assert SampleExclusions().exclude(fleet(90, 100, 2**40), FACTOR) == {
         LIAR: "it announces 1099511627776 samples, more than 10 times the fleet's median;"
         " edgefed device release liar"
     }
@@ -79,7 +79,7 @@ def test_the_reason_has_the_numbers() -> None:
 
 def test_samples_to_test_on_are_compared_too() -> None:
     known = [*fleet(9, 9, 9, held_out=4)[:2], Member(LIAR, 9, held_out=41)]
-    (why,) = AnnouncedSamples().exclude(known, FACTOR).values()
+    (why,) = SampleExclusions().exclude(known, FACTOR).values()
     assert why.startswith(
         "it announces 41 held-out samples, more than 10 times the fleet's median;"
     )
@@ -119,7 +119,7 @@ def test_releases_exclusions_and_medians_outlast_a_restart(tmp_path: Path) -> No
 
 
 def test_a_median_that_moves_changes_no_reason() -> None:
-    announced = AnnouncedSamples()
+    announced = SampleExclusions()
     before = announced.exclude(fleet(100, 100, 5000), FACTOR)
     assert before and announced.exclude(fleet(100, 110, 120, 5000), FACTOR) == before
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgefed.coordinator.devices.device_orders import DeviceOrders
-from edgefed.coordinator.devices.device_pauses import DevicePauses, Pause
+from edgefed.coordinator.devices.device_pauses import DevicePauses, OperatorPause
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.devices.sender_limits import everybody
 from edgefed.coordinator.devices.trust_scores import TrustScores
@@ -87,7 +87,7 @@ def test_a_pause_is_kept_on_disk_and_ended_on_disk(tmp_path: Path) -> None:
     first.close()
 
     second = Fleet(tmp_path)
-    assert second.pauses.all() == [Pause("cam-1", "local", "", "2024-05-06T00:00:00.000Z")]
+    assert second.pauses.all() == [OperatorPause("cam-1", "local", "", "2024-05-06T00:00:00.000Z")]
     assert (second.view().state, second.view().paused_by) == ("lost", "local")
     second.registry.take_birth("cam-1", birth())
     assert (second.view().state, second.roster()) == ("paused", [])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.coordinator.devices.device_pauses import DevicePauses, Pause
+from edgefed.coordinator.devices.device_pauses import DevicePauses, OperatorPause
 from edgefed.coordinator.devices.device_registry import DOUBT, MEASURED_EVERY, DeviceRegistry
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.errors import NotAllowedError, UnknownNameError
@@ -259,7 +259,7 @@ def test_whom_an_operator_pauses_misses_no_deadline() -> None:
     registry = DeviceRegistry(scene.journal, scene.clock, pauses=pauses)
     registry.take_birth("one", birth())
     assert registry.steady_since(["one"], scene.clock.time) == {"one"}
-    pauses.pause(Pause("one", "ann", "", ""))
+    pauses.pause(OperatorPause("one", "ann", "", ""))
     assert registry.steady_since(["one"], scene.clock.time) == set()
 
 

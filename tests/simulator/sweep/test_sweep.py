@@ -19,7 +19,7 @@ from edgefed.process.lock import FolderLock
 from edgefed.report.run_data import run_data_of_folder
 from edgefed.simulator.sweep.outputs import TABLES, file_names, summary, write_outputs
 from edgefed.simulator.sweep.plot import metric_chart
-from edgefed.simulator.sweep.report import Metric, accuracy_metric, default_report
+from edgefed.simulator.sweep.report import ReportMetric, accuracy_metric, default_report
 from edgefed.simulator.sweep.results import Results, TrialResult
 from edgefed.simulator.sweep.run_values import bytes_by_round, rounds_to
 from edgefed.simulator.sweep.statistics import spread
@@ -292,7 +292,7 @@ def test_the_picture_has_a_line_and_a_band_a_case(file: Path, swept: Swept) -> N
 
 
 def test_any_number_of_the_rounds_has_a_picture(file: Path, swept: Swept) -> None:
-    report = (accuracy_metric(0.5), *map(Metric, ("train_loss", "bytes", "sent", "zzz")))
+    report = (accuracy_metric(0.5), *map(ReportMetric, ("train_loss", "bytes", "sent", "zzz")))
     plan = replace(planned(file), report=report)
     outcome = swept.run(plan)
     for end in ("svg", "pdf"):
@@ -302,7 +302,7 @@ def test_any_number_of_the_rounds_has_a_picture(file: Path, swept: Swept) -> Non
     assert pictures == {"train_loss.svg", "accuracy.svg", "sent.svg"}
     assert pictures < {*file_names(plan, outcome)}
     assert "zzz.svg" not in file_names(plan, outcome)
-    chart = metric_chart(plan, outcome, value_column(Metric("train_loss")))
+    chart = metric_chart(plan, outcome, value_column(ReportMetric("train_loss")))
     own = [outcome.results[trial.digest] for trial in plan.trials() if trial.case.name == FAST]
     left, right = (result.history[1]["train_loss"] for result in own)
     number, mean = chart.series[1].points[1]
@@ -314,7 +314,7 @@ def test_any_number_of_the_rounds_has_a_picture(file: Path, swept: Swept) -> Non
     assert (low, high) == pytest.approx((mean - half, mean + half))
     assert (chart.up, chart.bounds, chart.level) == ("train_loss", (), None)
     assert metric_chart(plan, outcome, value_column(accuracy_metric())).level == 0.5
-    sent = metric_chart(plan, outcome, value_column(Metric("sent"), "devices"))
+    sent = metric_chart(plan, outcome, value_column(ReportMetric("sent"), "devices"))
     assert sent.up == "sent (devices) (bytes)"
 
 

@@ -17,7 +17,7 @@ from edgefed.simulator.sweep.choice import ChooseSection
 from edgefed.simulator.sweep.file import short_keys
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.plot import metric_chart
-from edgefed.simulator.sweep.report import Metric, default_report
+from edgefed.simulator.sweep.report import ReportMetric, default_report
 from edgefed.simulator.sweep.results import TrialResult
 from edgefed.simulator.sweep.table import Table, curve_columns, make_table
 from edgefed.simulator.sweep.table_latex import latex, latex_cell
@@ -113,7 +113,7 @@ def results_of(outcome: TrialOutcome) -> list[TrialResult]:
     return list(outcome.results.values())
 
 
-def reporting(plan: Plan, *metrics: Metric) -> Plan:
+def reporting(plan: Plan, *metrics: ReportMetric) -> Plan:
     return replace(plan, report=metrics)
 
 
@@ -150,7 +150,7 @@ def test_a_metric_is_that_of_the_last_round_that_measured_it(plan: Plan) -> None
         {"accuracy": None, "loss": None, "tau_eff": 5.0, "mae": None},
     ]
     names = ("tau_eff", "bytes", "bytes_up", "bytes_down", "seconds", "rounds", "sent")
-    report = [Metric(name) for name in (*names, "mae", "is_best", "slowest")]
+    report = [ReportMetric(name) for name in (*names, "mae", "is_best", "slowest")]
     plan = reporting(plan, *report)
     table = make_table(plan, outcome_of(plan, {PLAIN: {1: rows}}))
     values = {name: value.mean for name, value in table.rows[0].values.items()}
@@ -162,7 +162,9 @@ def test_a_metric_is_that_of_the_last_round_that_measured_it(plan: Plan) -> None
 
 
 def test_a_metric_that_no_run_has_is_told_with_the_nearest(plan: Plan) -> None:
-    plan = reporting(plan, Metric("accuracy", "higher"), Metric("taueff"), Metric("zzz"))
+    plan = reporting(
+        plan, ReportMetric("accuracy", "higher"), ReportMetric("taueff"), ReportMetric("zzz")
+    )
     assert make_table(plan, one_round(plan)).missing == {}, "no run has finished"
     table = make_table(plan, one_round(plan, nova=[coordinator(0.5, tau_eff=3.0)]))
     assert table.missing["taueff"].endswith(
@@ -171,14 +173,16 @@ def test_a_metric_that_no_run_has_is_told_with_the_nearest(plan: Plan) -> None:
     assert "the runs have: accuracy, bytes," in table.missing["zzz"]
     assert means(table, "zzz") == dict.fromkeys((PLAIN, FAST, NOVA))
     assert "no finished run has 'zzz'" in markdown(table)
-    plan = reporting(plan, Metric("mae"), Metric("sent"))
+    plan = reporting(plan, ReportMetric("mae"), ReportMetric("sent"))
     table = make_table(plan, one_round(plan, nova=[coordinator(0.5, mae=None)]))
     assert table.missing == {"mae": "no finished run has a finite value of 'mae'"}
 
 
 def test_targets_are_reached_in_the_direction_of_their_metric(plan: Plan) -> None:
     rows = [coordinator(0.2, mae=3.0), coordinator(0.6, mae=2.0), coordinator(0.7, mae=1.0)]
-    plan = reporting(plan, Metric("accuracy", "higher", 0.6), Metric("mae", "lower", 1.5))
+    plan = reporting(
+        plan, ReportMetric("accuracy", "higher", 0.6), ReportMetric("mae", "lower", 1.5)
+    )
     outcome = outcome_of(plan, {PLAIN: {1: rows, 2: rows[:1]}})
     table = make_table(plan, outcome)
     row = table.rows[0]
@@ -238,14 +242,16 @@ def test_scores_of_coordinator_and_devices_never_share_a_column(plan: Plan) -> N
 
 
 def test_a_score_of_devices_that_is_reported_itself_is_not_split_off_again(plan: Plan) -> None:
-    plan = reporting(plan, Metric("accuracy", "higher"), Metric("device_accuracy", "higher"))
+    plan = reporting(
+        plan, ReportMetric("accuracy", "higher"), ReportMetric("device_accuracy", "higher")
+    )
     table = make_table(plan, one_round(plan, plain=[coordinator(0.5)], fast=[devices(0.75)]))
     assert [column.key for column in table.columns] == ["accuracy", "device_accuracy"]
 
 
 def test_a_score_has_its_own_name_wherever_all_runs_are_tested(plan: Plan) -> None:
     names = ("accuracy", "device_accuracy", "device_accuracy_worst")
-    plan = reporting(plan, *(Metric(name, "higher") for name in names))
+    plan = reporting(plan, *(ReportMetric(name, "higher") for name in names))
     outcome = one_round(plan, plain=[devices(0.5, device_accuracy_worst=0.25)])
     labels = [column.label for column in make_table(plan, outcome).columns]
     assert labels == ["accuracy (devices)", "device_accuracy", "device_accuracy_worst"]
@@ -291,7 +297,11 @@ def test_cases_are_compared_with_the_baseline_on_common_seeds(plan: Plan) -> Non
 
 
 def test_the_best_mean_is_bold_in_its_direction(plan: Plan) -> None:
-    names = [Metric("accuracy", "higher", 0.1), Metric("loss", "lower"), Metric("tau_eff")]
+    names = [
+        ReportMetric("accuracy", "higher", 0.1),
+        ReportMetric("loss", "lower"),
+        ReportMetric("tau_eff"),
+    ]
     outcome = one_round(
         plan,
         plain=[coordinator(0.5, tau_eff=1.0), coordinator(0.6, tau_eff=1.0)],
@@ -391,7 +401,7 @@ def test_a_column_of_latex_has_one_unit_in_its_head(plan: Plan) -> None:
         fast=[coordinator(0.75, sent=512 * 2**10, work_seconds=7200, **more)],
         nova=[],
     )
-    text = latex(make_table(reporting(plan, *map(Metric, names)), outcome))
+    text = latex(make_table(reporting(plan, *map(ReportMetric, names)), outcome))
     head, plain, fast, nova = (line.split(" & ") for line in re.findall(r"(?m)^(.*) \\\\$", text))
     assert head[2:] == [
         r"accuracy (\%)", r"bytes\_up (B)", r"sent (MiB)", "seconds (s)", r"work\_seconds (s)",

@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from textual.widgets import Button, Input, OptionList
 
 from edgefed.advise.advice import answer
-from edgefed.advise.race import Score
+from edgefed.advise.race import RaceScore
 from edgefed.advise.twin import Twin
 from edgefed.cli.programs.run_launcher import RecipeDraft, RunLauncher
 from edgefed.config.fleet.settings_files import Surroundings
@@ -528,8 +528,10 @@ def test_a_refusal_of_the_coordinator_leaves_the_form_open_until_ctrl_q(
 
 def test_a_shows_the_advice_and_enter_takes_the_recommended_recipe(tmp_path: Path) -> None:
     advised = tmp_path / "state" / "advice" / "yard"
-    given = Score(SweepCase("fedopt server_learning_rate=0.03", {}, Recipe()), 0, 3, {1: 0.75}, {})
-    other = Score(SweepCase("fedavg", {}, Recipe()), 0, 3, {1: 0.25}, {})
+    given = RaceScore(
+        SweepCase("fedopt server_learning_rate=0.03", {}, Recipe()), 0, 3, {1: 0.75}, {}
+    )
+    other = RaceScore(SweepCase("fedavg", {}, Recipe()), 0, 3, {1: 0.25}, {})
     advised.mkdir(parents=True)
     made = answer([given, other], {}, Recipe(), (1,), 4, Twin({}, (), timed=False))
     (advised / "advice.json").write_text(json.dumps(made.to_json()))

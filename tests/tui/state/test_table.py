@@ -21,7 +21,7 @@ from edgefed.tui.look.theme import MUTED, SKY, VERMILLION
 from edgefed.tui.state.display_state import DisplayState, Shown
 from edgefed.tui.state.filtering import matches
 from edgefed.tui.state.trouble import by_trouble, why
-from edgefed.tui.tables.columns import COLUMNS, PADDING, Column, columns_for, in_order
+from edgefed.tui.tables.columns import COLUMNS, PADDING, DeviceColumn, columns_for, in_order
 from edgefed.tui.tables.device_table import DeviceTable
 from tests.tui.driving import drive, press, screen_text, settle, until
 from tests.tui.samples import (
@@ -104,13 +104,13 @@ def test_an_update_paints_only_the_rows_that_changed(monkeypatch: pytest.MonkeyP
 
 def test_only_visible_rows_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
     built: set[str] = set()
-    content = Column.content
+    content = DeviceColumn.content
 
-    def recording(self: Column, device: DeviceSnapshot, shown: Shown) -> Text:
+    def recording(self: DeviceColumn, device: DeviceSnapshot, shown: Shown) -> Text:
         built.add(device.device)
         return content(self, device, shown)
 
-    monkeypatch.setattr(Column, "content", recording)
+    monkeypatch.setattr(DeviceColumn, "content", recording)
 
     async def scenario(pilot: Pilot[None]) -> None:
         assert len(ids(pilot)) == 200

@@ -8,7 +8,7 @@ from statistics import fmean
 from rich.text import Text
 
 from edgefed.events.base.bounty_tables import BudgetView
-from edgefed.events.methods.label_skew import Counts, Skew, label_skew, largest_share
+from edgefed.events.methods.label_skew import Counts, LabelSkew, label_skew, largest_share
 from edgefed.tui.look.text_format import binned, clean, cut_middle, sparks
 from edgefed.tui.look.theme import MUTED, ORANGE, SKY
 from edgefed.tui.panes.base.rows import RowsPane
@@ -31,10 +31,10 @@ _SKEWED = 0.5
 """Share of the most frequent label from which it is marked."""
 
 
-class LabelDevicesPane(RowsPane[tuple[str, Skew]]):
+class LabelDevicesPane(RowsPane[tuple[str, LabelSkew]]):
     """A row for each device: its labels, its released mixes, and their privacy cost."""
 
-    _skews: Mapping[str, Skew] = {}
+    _skews: Mapping[str, LabelSkew] = {}
 
     @property
     def _supplemented(self) -> bool:
@@ -70,11 +70,11 @@ class LabelDevicesPane(RowsPane[tuple[str, Skew]]):
         line += f" {'RELEASED':>8} {'LEFT':>{_LEFT}} {'EPSILON':>9}"
         return Text(f"{line} {'EPSILON LEFT':>12}" if width >= _WIDE else line, MUTED)
 
-    def items(self, shown: Shown) -> list[tuple[str, Skew]]:
+    def items(self, shown: Shown) -> list[tuple[str, LabelSkew]]:
         """Return the devices with their labels."""
         return list(self._skews.items())
 
-    def rows(self, shown: Shown, width: int, items: Sequence[tuple[str, Skew]]) -> list[Text]:
+    def rows(self, shown: Shown, width: int, items: Sequence[tuple[str, LabelSkew]]) -> list[Text]:
         """Return a row for each device."""
         budgets = (
             {budget.device: budget for budget in shown.snapshot.budgets} if shown.snapshot else {}

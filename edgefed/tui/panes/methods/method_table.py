@@ -48,7 +48,7 @@ def named(name: str) -> Pick:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """How the width of a pane is shared.
 
     Attributes:
@@ -254,7 +254,7 @@ def _number(cell: Cell) -> float:
 
 def _layout(
     table: MethodTable, texts: Sequence[Sequence[str]], width: int, *, has_trend: bool
-) -> Layout:
+) -> TableLayout:
     head = table.head()
     key = max(len(head[0]), *(len(text[0]) for text in texts), 0) if texts else len(head[0])
     key = min(_KEYS[2 if width >= _WIDE else 1], max(_KEYS[0], key))
@@ -269,7 +269,7 @@ def _layout(
         room = width - key - sum(columns) - len(columns) - 1
     trend = min(_TREND[1], room) if has_trend and room >= _TREND[0] else 0
     fits = bool(bars) and room - trend >= sum(bars.values())
-    return Layout(key, tuple(columns), fits, trend)
+    return TableLayout(key, tuple(columns), fits, trend)
 
 
 def _bars(table: MethodTable) -> Mapping[int, int]:
@@ -282,7 +282,7 @@ def _bars(table: MethodTable) -> Mapping[int, int]:
     }
 
 
-def _head(table: MethodTable, layout: Layout) -> Text:
+def _head(table: MethodTable, layout: TableLayout) -> Text:
     key, *names = (clean(name).upper() for name in table.head())
     line, bars = Text(f"{cut(key, layout.key):<{layout.key}}", MUTED), _bars(table)
     shares = share_places(table)
@@ -309,7 +309,7 @@ def _is_text(table: MethodTable, place: int) -> bool:
 
 
 def _row(
-    view: TableView, row: Row, texts: Sequence[str], layout: Layout, tops: Sequence[float]
+    view: TableView, row: Row, texts: Sequence[str], layout: TableLayout, tops: Sequence[float]
 ) -> Text:
     table = view.table
     line, bars, shares = (
