@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker.child_process import ending_with_parent
-from tests.launched_programs import scripts
 from tests.processes import PATIENCE
+from tests.programs.launched_programs import scripts
 
 NETWORK = "192.0.2"
 _TOOLS = ("ip", "unshare", "nsenter", "mount")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from tests.forked_programs import ended
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ended
 
 MEGABYTE = 2**20
 

@@ -36,7 +36,7 @@ def start_module(
     module: str, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
     """Start ``python -m module`` by a launcher, as ``start_python`` does without one."""
-    from tests.launched_programs import launching
+    from tests.programs.launched_programs import launching
 
     return _start(launching(module, *arguments), environment)
 

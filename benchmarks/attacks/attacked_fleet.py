@@ -22,7 +22,7 @@ from edgefed.process.clock import SystemClock
 from edgefed.trust.tokens import parse_token
 from tests.enrolment.hub import FLEET, Hub, running_hub
 from tests.faults.fleet_processes import dealt
-from tests.forked_programs import ForkedProgram
+from tests.programs.forked_programs import ForkedProgram
 
 ATTACKER = "attacker"
 """Name of the device, and of the viewer, whose credentials the attacker has."""

@@ -1,9 +1,10 @@
 """Have a coordinator lie about secure aggregation, over a real Mosquitto with TLS.
 
-Each lie of ``tests/lying_coordinator.py`` has a fleet of its own: a broker, the coordinator that
-lies, and agents with certificates. The coordinator notes what is left when it has removed every
-mask that it can; its error is that of the first layer, relative to the true update of the victim,
-which a simulation of the same run in plain tells. Below 0.5 the update counts as recovered.
+Each lie of ``tests/programs/lying_coordinator.py`` has a fleet of its own: a broker, the
+coordinator that lies, and agents with certificates. The coordinator notes what is left when it has
+removed every mask that it can; its error is that of the first layer, relative to the true update of
+the victim, which a simulation of the same run in plain tells. Below 0.5 the update counts as
+recovered.
 
     python -m benchmarks.attacks.secure_lies [NAME ...] [--json]
 """
@@ -35,7 +36,7 @@ from edgefed.simulator.run import Simulation
 from edgefed.terminal.console import columns
 from tests.coordinator.fleets import delta_of
 from tests.faults.fleet_processes import FleetProcesses, dealt, fleet
-from tests.lying_coordinator import GRID, LIES, VICTIM
+from tests.programs.lying_coordinator import GRID, LIES, VICTIM
 
 DEVICES, ROUNDS = 4, 2
 
@@ -103,7 +104,7 @@ def attack(lie: str, folder: Path, update: Tensors, samples: Mapping[str, int]) 
     """Return what the coordinator recovers by a lie."""
     found, liar = folder / "found.npz", folder / "liar"
     variables = {"LIE": lie, "FOUND": str(found), "IMPERSONATOR": str(liar / VICTIM)}
-    parts = {"signed": True, "ruled": True, "coordinator": "tests.lying_coordinator"}
+    parts = {"signed": True, "ruled": True, "coordinator": "tests.programs.lying_coordinator"}
     plan = recipe(secure=True)
     with environment(**variables), fleet(folder / "home", plan, **parts) as home:
         assert home.trust is not None

@@ -30,8 +30,8 @@ from tests.faults.faulty_link import FaultyLink, TlsEnds
 from tests.faults.filled_disk import Filler
 from tests.faults.fleet_processes import FLEET, FleetProcesses
 from tests.faults.shifted_clock import ShiftedClocks
-from tests.forked_programs import ForkedProgram
-from tests.recording_agent import VARIABLE as TRAININGS
+from tests.programs.forked_programs import ForkedProgram
+from tests.programs.recording_agent import VARIABLE as TRAININGS
 
 DOWN, UP = 20e6, 8e6
 """Bytes per second of each link without faults."""
@@ -88,7 +88,7 @@ class ChaosFleet(FleetProcesses):
             folder,
             recipe,
             settings=settings,
-            agent="tests.recording_agent",
+            agent="tests.programs.recording_agent",
             holdout=holdout_of(recipe, make(recipe)),
             signed=tls,
             ruled=tls,

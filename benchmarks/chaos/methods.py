@@ -14,7 +14,7 @@ from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
-from tests.seeded_agent import from_seed
+from tests.programs.seeded_agent import from_seed
 
 DEVICES = 8
 
@@ -118,7 +118,7 @@ def settings(name: str) -> dict[str, dict[str, str]]:
 
 
 def undisturbed(plan: Recipe, folder: Path) -> RunRecord:
-    """Simulate a run to which nothing happens, with the noise of ``tests/recording_agent.py``."""
+    """Simulate a run to which nothing happens, with the noise of the tests' recording agent."""
 
     def seeded(
         shards: Sequence[Shard], section: SimulationSection, tell: Callable[[str], None]

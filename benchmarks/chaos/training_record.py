@@ -34,7 +34,7 @@ class Trainings:
 
 
 def trainings(lines: Iterable[str]) -> Trainings:
-    """Count what a device recorded (``tests/recording_agent.py``)."""
+    """Count what a device recorded (``tests/programs/recording_agent.py``)."""
     begun: dict[str, str] = {}
     over: set[tuple[str, str]] = set()
     kept: set[str] = set()

@@ -28,9 +28,9 @@ from tests.agent.models.test_rollouts import (
     status,
 )
 from tests.faults.fleet_processes import FLEET, FleetProcesses, wait_until
-from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
-from tests.recording_agent import VARIABLE as TRAININGS
+from tests.programs.forked_programs import ForkedProgram
+from tests.programs.recording_agent import VARIABLE as TRAININGS
 
 DEVICES = device_names(3)
 COORDINATOR = "coordinator"
@@ -82,7 +82,7 @@ class Kills:
             recipe(),
             settings={each: {"models": "auto", "model_tolerance": "1.0"} for each in DEVICES},
             variables={device: {TRAININGS: str(path)} for device, path in self._records.items()},
-            agent="tests.recording_agent",
+            agent="tests.programs.recording_agent",
             holdout=HOLDOUT,
         )
         self._state = folder / "state"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from edgefed.errors import EdgeFedError
-from tests.forked_programs import ForkedProgram
+from tests.programs.forked_programs import ForkedProgram
 
 
 @dataclass

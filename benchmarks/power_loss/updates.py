@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.power_loss.kills import Outcome, cut_power, seconds_until
 from device_agent.updater.disk import read_json
-from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ForkedProgram
 from tests.updates.boards import Board, agent_files
 from tests.updates.wheels import Publisher
 

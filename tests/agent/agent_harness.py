@@ -33,8 +33,8 @@ from edgefed.wire.messages import (
 from edgefed.wire.tensors import digest, pack
 from edgefed.wire.topics import ParsedTopic, Topics
 from tests.complete_task import complete
-from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment, start_python
+from tests.programs.forked_programs import ForkedProgram
 
 FLEET = "stage"
 SAMPLES, SHAPE, CLASSES = 40, (1, 4, 4), 3

@@ -16,8 +16,8 @@ import numpy as np
 from device_agent.tasks.device_store import DeviceStore
 from edgefed.wire.tensors import digest
 from tests.agent.replies import reply
-from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ForkedProgram
 from tests.transport.listening import wait_until
 
 

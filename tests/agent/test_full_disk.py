@@ -29,8 +29,8 @@ from tests.agent.agent_harness import (
     write_data,
 )
 from tests.coordinator.full_disk import NO_DISK, fill
-from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ForkedProgram
 from tests.transport.listening import wait_until
 
 pytestmark = [

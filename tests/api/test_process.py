@@ -25,8 +25,8 @@ import torch
 import edgefed
 from edgefed.coordinator.storage.run_store import Store
 from tests.api.small import TEST, TRAIN, arrays, recipe
-from tests.forked_programs import ForkedProgram, ended
 from tests.processes import PATIENCE, clean_environment
+from tests.programs.forked_programs import ForkedProgram, ended
 from tests.transport.listening import wait_until
 
 DATA: dict[str, Any] = {"data": arrays(TRAIN), "test": arrays(TEST)}

@@ -17,7 +17,7 @@ from edgefed.errors import DataError, RecipeError, UnknownNameError, UsageError
 from tests.api.small import npz, recipe
 from tests.cli.commands import edgefed as command
 from tests.cli.commands import recipe_file
-from tests.forked_programs import run_module
+from tests.programs.forked_programs import run_module
 
 
 def test_every_form_of_a_recipe_ends_as_on_the_command_line(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.forked_programs import ForkedProgram, ended
-from tests.launched_programs import launching
 from tests.processes import wait_until_ended
+from tests.programs.forked_programs import ForkedProgram, ended
+from tests.programs.launched_programs import launching
 
 SHOW = """
 import json, os, sys

@@ -12,8 +12,8 @@ import pytest
 from edgefed.data.devices.shard_files import write_shard
 from edgefed.process.service_manager import BEATS, ServiceManager
 from tests.coordinator.light_devices import HandClock
-from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ForkedProgram
 from tests.run_fixture import shards
 from tests.transport.listening import PATIENCE, wait_until
 

@@ -24,8 +24,8 @@ from edgefed.process.clock import SystemClock
 from tests.broker import servers
 from tests.broker.test_secured_fleet import write_data
 from tests.cli.commands import edgefed
-from tests.forked_programs import run_module
 from tests.processes import PATIENCE, clean_environment, start_module
+from tests.programs.forked_programs import run_module
 from tests.transport.listening import wait_until
 
 HINT = refused(Address(LOOPBACK), "").hint

@@ -20,7 +20,7 @@ from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Chunk, Need, Reply, Task
 from edgefed.wire.topics import Topics
 from tests.broker.test_secured_fleet import DEVICES, FLEET, login, secured_broker
-from tests.forked_fleet import ForkedProcesses
+from tests.programs.forked_fleet import ForkedProcesses
 from tests.transport.listening import Inbox, linked, wait_until
 
 THIRD = "cam-3"

@@ -17,8 +17,8 @@ from broker.address import LOOPBACK, free_ports
 from broker.rule_checks import RULES
 from tests.broker.clients import is_gone, until
 from tests.cli.commands import edgefed as in_this_process
-from tests.forked_programs import run_module
 from tests.processes import edgefed
+from tests.programs.forked_programs import run_module
 
 pytestmark = pytest.mark.mosquitto
 

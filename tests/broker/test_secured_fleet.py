@@ -20,8 +20,8 @@ from edgefed.config.values.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import NotAllowedError
 from tests.broker import servers
-from tests.forked_programs import ForkedProgram, run_module
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ForkedProgram, run_module
 from tests.transport.listening import wait_until
 
 FLEET = "lab"

@@ -20,7 +20,7 @@ from edgefed.data.devices.partition import deal
 from edgefed.data.devices.shard_files import write_shard
 from edgefed.simulator.local_fleet import device_names
 from tests.cli.commands import TINY, Told, edgefed, loaded, recipe_file
-from tests.forked_fleet import ForkedProcesses
+from tests.programs.forked_fleet import ForkedProcesses
 from tests.support.open_modes import umask
 from tests.transport.listening import wait_until
 

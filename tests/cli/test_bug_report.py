@@ -15,8 +15,8 @@ from broker.address import LOOPBACK, free_port
 from edgefed.cli.support.redaction import REMOVED, Redactor
 from tests.base.test_files import files_up_to
 from tests.cli.commands import TINY, edgefed, recipe_file
-from tests.forked_programs import ended
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ended
 
 LOGIN, PASSWORD = "plantuser", "Pl4nted%2FPassw0rd"
 PLAIN_PASSWORD = "Pl4nted/Passw0rd"

@@ -14,9 +14,9 @@ from edgefed.config.values.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
 from tests.cli.commands import TINY, recipe_file
 from tests.cli.conftest import SmallFleet
-from tests.forked_fleet import ForkedProcesses, demo_here
-from tests.forked_programs import ForkedProgram
 from tests.processes import PATIENCE, clean_environment
+from tests.programs.forked_fleet import ForkedProcesses, demo_here
+from tests.programs.forked_programs import ForkedProgram
 from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import TINY, edgefed, recipe_file
-from tests.forked_programs import ForkedProgram
 from tests.processes import PATIENCE, clean_environment
+from tests.programs.forked_programs import ForkedProgram
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from edgefed.coordinator.models.run_model import load_dataset
 from edgefed.data.devices.partition import deal
 from edgefed.data.devices.shard_files import write_shard
 from tests.cli.commands import TINY, Told, edgefed, loaded, recipe_file
-from tests.forked_fleet import ForkedProcesses
+from tests.programs.forked_fleet import ForkedProcesses
 from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto

@@ -17,9 +17,9 @@ import pytest
 from broker.address import LOOPBACK
 from broker.mosquitto import MosquittoBroker
 from tests.docs.pages import PAGES, blocks, commands
-from tests.forked_programs import ForkedProgram, ended
-from tests.launched_programs import scripts
 from tests.processes import PATIENCE, clean_environment
+from tests.programs.forked_programs import ForkedProgram, ended
+from tests.programs.launched_programs import scripts
 
 MACHINES = ("hub", "device")
 """Blocks that ``test_two_machines.py`` runs."""

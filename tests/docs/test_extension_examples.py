@@ -21,8 +21,8 @@ from edgefed.data.partitioners.registry import PARTITION_PLUGINS
 from edgefed.data.sets.datasets import DATASET_PLUGINS
 from edgefed.learn.modeling.model_building import NETWORK_PLUGINS
 from tests.docs.pages import ROOT, blocks
-from tests.forked_programs import run_module
 from tests.plugin_package import importable, write_package
+from tests.programs.forked_programs import run_module
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 

@@ -19,8 +19,8 @@ from broker.secured_configuration import (
 from broker.secured_files import SecuredFiles
 from edgefed.config.fleet.settings import Settings
 from edgefed.config.values.address import TLS_PORT
-from tests.forked_programs import ended
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ended
 
 ROOT = Path(__file__).parents[2]
 MODULES = [file for file in (ROOT / "benchmarks").glob("*.py") if file.stem != "__init__"]

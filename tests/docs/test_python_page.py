@@ -11,8 +11,8 @@ import pytest
 import edgefed
 from edgefed.api.rounds import RoundResult
 from tests.docs.pages import ROOT, blocks
-from tests.forked_programs import ended
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ended
 
 PAGE = ROOT / "docs" / "python.md"
 SMALLER = {

@@ -19,8 +19,8 @@ from edgefed.control.enrolment_client import Applicant, enroll
 from edgefed.process.clock import SystemClock
 from edgefed.trust.credentials import load_credentials
 from edgefed.trust.tokens import Token, parse_token
-from tests.forked_programs import ForkedProgram, run_module
 from tests.processes import clean_environment, start_module
+from tests.programs.forked_programs import ForkedProgram, run_module
 from tests.transport.listening import wait_until
 
 FLEET = "plant-a"

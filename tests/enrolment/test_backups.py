@@ -16,7 +16,7 @@ from edgefed.trust.tokens import parse_token
 from tests.broker.test_secured_fleet import write_data
 from tests.enrolment.hub import FLEET, Hub, Told, running_hub
 from tests.enrolment.test_removal import wait
-from tests.forked_programs import run_module
+from tests.programs.forked_programs import run_module
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 

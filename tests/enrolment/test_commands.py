@@ -22,8 +22,8 @@ from edgefed.trust.credentials import load_credentials
 from edgefed.trust.succession import succession_of
 from edgefed.trust.tokens import Token, parse_token
 from tests.enrolment.hub import FLEET, Hub, running_hub
-from tests.forked_programs import run_module
 from tests.processes import outcome
+from tests.programs.forked_programs import run_module
 from tests.transport.listening import wait_until
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]

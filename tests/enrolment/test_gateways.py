@@ -12,8 +12,8 @@ from edgefed.transport.link import Link
 from edgefed.wire.messages import Birth, Progress
 from edgefed.wire.topics import Topics
 from tests.enrolment.hub import FLEET, Hub, running_hub
-from tests.forked_programs import ForkedProgram, run_module
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ForkedProgram, run_module
 from tests.transport.listening import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]

@@ -17,8 +17,8 @@ from edgefed.process.clock import SystemClock
 from edgefed.trust.credentials import load_credentials
 from tests.enrolment.hub import FLEET, Hub, running_hub
 from tests.enrolment.killed_enrolment import POINTS
-from tests.forked_programs import run_module
 from tests.processes import clean_environment
+from tests.programs.forked_programs import run_module
 from tests.transport.listening import wait_until
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]

@@ -21,7 +21,7 @@ from edgefed.trust.credentials import Credentials, load_credentials
 from edgefed.wire.topics import CLIENT_ID_PREFIX
 from tests.broker.test_secured_fleet import write_data
 from tests.enrolment.hub import Hub, running_hub
-from tests.forked_programs import ForkedProgram
+from tests.programs.forked_programs import ForkedProgram
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 

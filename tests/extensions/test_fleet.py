@@ -14,8 +14,8 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.learn.modeling.model_building import NETWORK_PLUGINS
 from tests.extensions import plugin_examples
 from tests.faults.fleet_processes import FleetProcesses
-from tests.forked_programs import ForkedProgram
 from tests.plugin_package import ROOT, importable, write_package
+from tests.programs.forked_programs import ForkedProgram
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 

@@ -34,8 +34,8 @@ from edgefed.testing.algorithms import check_algorithm
 from tests.extensions.installed_package import install
 from tests.faults.fleet_processes import FLEET, fleet
 from tests.faults.traffic_recorder import Spy
-from tests.forked_programs import run_module
 from tests.plugin_package import ROOT, importable
+from tests.programs.forked_programs import run_module
 from tests.tui.driving import drive, heading, words
 from tests.tui.samples import dashboard, fine
 

@@ -28,7 +28,7 @@ from edgefed.errors import EdgeFedError
 from edgefed.events.base.snapshot import Snapshot
 from edgefed.simulator.local_fleet import device_names
 from tests.faults.faulty_link import FaultyLink
-from tests.forked_programs import ForkedProgram, Running
+from tests.programs.forked_programs import ForkedProgram, Running
 from tests.signed_fleet import SignedBroker, Trust
 
 FLEET = "faults"

@@ -28,7 +28,7 @@ from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FLEET, FleetProcesses, begin_watched, fleet
 from tests.faults.traffic_recorder import Moment, Spy
-from tests.seeded_agent import from_seed
+from tests.programs.seeded_agent import from_seed
 from tests.support.relaying import Combined, installed
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
@@ -129,7 +129,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
     with (
         pytest.MonkeyPatch.context() as monkeypatch,
         installed(folder / "site", monkeypatch),
-        fleet(folder, recipe(), agent="tests.seeded_agent", settings=settings) as made,
+        fleet(folder, recipe(), agent="tests.programs.seeded_agent", settings=settings) as made,
     ):
         yield made
 

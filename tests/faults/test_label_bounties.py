@@ -15,7 +15,7 @@ from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FleetProcesses, fleet
-from tests.seeded_agent import from_seed
+from tests.programs.seeded_agent import from_seed
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 

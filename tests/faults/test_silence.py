@@ -16,7 +16,7 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.events.base.coordinator_states import CONNECTION_BROKE, REFUSED_DATA, STOPPED
 from edgefed.simulator.local_fleet import device_names
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
-from tests.forked_programs import ForkedProgram, run_module
+from tests.programs.forked_programs import ForkedProgram, run_module
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 

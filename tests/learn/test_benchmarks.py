@@ -15,8 +15,8 @@ from edgefed.config.recipes.recipe import ModelSection
 from edgefed.learn.directional.directional_derivative import DerivativeMethod, way_of
 from edgefed.learn.matching.layer import match_layer
 from edgefed.learn.modeling.model_building import build
-from tests.forked_programs import printed_by
 from tests.learn.matching_problems import pairs
+from tests.programs.forked_programs import printed_by
 
 
 def reported(module: str, *words: str) -> dict[str, Any]:

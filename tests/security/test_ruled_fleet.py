@@ -26,7 +26,7 @@ from edgefed.wire.messages import Birth, Cancel, CoordinatorState, Progress, Rec
 from edgefed.wire.topics import Topics
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
 from tests.faults.test_label_bounties import recipe, simulated
-from tests.forked_programs import ForkedProgram
+from tests.programs.forked_programs import ForkedProgram
 from tests.signed_fleet import Trust
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]

@@ -1,6 +1,6 @@
 """Secure aggregation behind a Mosquitto with TLS: kills, and a coordinator that lies.
 
-The coordinator that lies is a real one, whose exchanges ``tests.lying_coordinator`` changes.
+The coordinator that lies is a real one, whose exchanges ``lying_coordinator`` changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgefed.process.clock import SystemClock
 from edgefed.simulator.local_fleet import LocalFleet, device_names
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FleetProcesses, fleet, wait_until
-from tests.lying_coordinator import VICTIM
+from tests.programs.lying_coordinator import VICTIM
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -81,7 +81,7 @@ def replies(home: FleetProcesses, run: str, question: str, **wanted: Any) -> lis
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
     """Four devices with certificates, whose coordinator lies once it is told to."""
-    differences = {"signed": True, "ruled": True, "coordinator": "tests.lying_coordinator"}
+    differences = {"signed": True, "ruled": True, "coordinator": "tests.programs.lying_coordinator"}
     with fleet(tmp_path_factory.mktemp("four"), waiting(), **differences) as home:
         home.wait_for_devices(4)
         yield home

@@ -58,7 +58,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
     """The fleet of all tests, whose devices let mixes leave them."""
     folder, own = tmp_path_factory.mktemp("home"), {"share_mixes": "true", "least_mix_noise": "0"}
     settings = dict.fromkeys(device_names(3), own)
-    parts = {"agent": "tests.seeded_agent", "settings": settings, "signed": True}
+    parts = {"agent": "tests.programs.seeded_agent", "settings": settings, "signed": True}
     with fleet(folder, plain_recipe(), **parts) as made:
         yield made
 

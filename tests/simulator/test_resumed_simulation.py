@@ -32,8 +32,8 @@ from edgefed.simulator.run import Simulation
 from edgefed.wire.messages import BlobRef
 from edgefed.worker.outcomes import Outcome, make_reply
 from tests.cli import commands
-from tests.forked_programs import ForkedProgram, ended
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ForkedProgram, ended
 from tests.simulator.killed_simulation import SMALL, outcome, recipe
 from tests.simulator.work import task
 

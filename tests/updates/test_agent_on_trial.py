@@ -10,8 +10,8 @@ from broker.mosquitto import MosquittoBroker
 from device_agent.updater.agent_process import HOME
 from device_agent.updater.disk import read_json, write_json
 from tests.agent.agent_harness import Stage, agent_words, write_data
-from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ForkedProgram
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 

@@ -28,8 +28,8 @@ from edgefed.wire.messages import Birth, Progress
 from edgefed.wire.topics import Topics
 from tests.agent.agent_harness import write_data
 from tests.cli.commands import edgefed
-from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ForkedProgram
 from tests.transport.listening import wait_until
 from tests.updates.wheels import Publisher
 

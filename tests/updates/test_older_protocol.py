@@ -21,8 +21,8 @@ from edgefed.report.run_data import EVENTS
 from edgefed.simulator.local_fleet import device_names
 from edgefed.version import OLDEST_PROTOCOL, PROTOCOL, VERSION
 from tests.faults.fleet_processes import fleet
-from tests.older_agent import VARIABLE
 from tests.processes import clean_environment
+from tests.programs.older_agent import VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -50,7 +50,7 @@ def test_devices_of_the_version_before_train_with_those_of_this_one(tmp_path: Pa
         }
     )
     older, newer = device_names(2)
-    stand_in = {"agent": "tests.older_agent", "variables": {older: {VARIABLE: "1"}}}
+    stand_in = {"agent": "tests.programs.older_agent", "variables": {older: {VARIABLE: "1"}}}
     with ExitStack() as stack:
         home = stack.enter_context(fleet(tmp_path, recipe, absent=[older], **stand_in))
         site = tmp_path / "site"

@@ -43,8 +43,8 @@ from tests.agent.agent_harness import (
     agent_words,
     write_data,
 )
-from tests.forked_programs import ForkedProgram, run_module
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ForkedProgram, run_module
 
 pytestmark = pytest.mark.mosquitto
 

@@ -30,7 +30,7 @@ from edgefed.wire.tensors import pack
 from tests.agent.agent_harness import FLEET, MODEL, Stage, fork_agent, write_data
 from tests.data.bombs import write_png
 from tests.data.helpers import write_image
-from tests.forked_programs import ForkedProgram
+from tests.programs.forked_programs import ForkedProgram
 
 pytestmark = pytest.mark.mosquitto
 

@@ -16,9 +16,9 @@ from edgefed.learn.modeling.model_building import build
 from edgefed.wire.messages import BlobRef, Need, Task
 from edgefed.wire.tensors import pack
 from tests.agent.agent_harness import CLASSES, FLEET, SHAPE, Stage, agent_words, write_data
-from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
-from tests.sensed_agent import Board
+from tests.programs.forked_programs import ForkedProgram
+from tests.programs.sensed_agent import Board
 
 pytestmark = pytest.mark.mosquitto
 
@@ -53,7 +53,9 @@ def test_a_device_whose_rounds_are_used_up_answers_and_then_waits_for_the_next_d
     words = agent_words(mosquitto.address, tmp_path, write_data(tmp_path / "data.npz"), NAME)
     limits = {"EDGEFED_WHEN__ROUNDS_A_DAY": "1", **board.variables}
     agent = ForkedProgram(
-        ("tests.sensed_agent", *words[1:]), {**clean_environment(), **limits}, tmp_path / "log"
+        ("tests.programs.sensed_agent", *words[1:]),
+        {**clean_environment(), **limits},
+        tmp_path / "log",
     )
     stage = WatchingStage(mosquitto.address, NAME)
     try:

@@ -13,7 +13,7 @@ from edgefed.process.clock import moment_of
 from edgefed.simulator.local_fleet import device_names
 from tests.cli.commands import edgefed
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
-from tests.sensed_agent import Board
+from tests.programs.sensed_agent import Board
 
 pytestmark = pytest.mark.mosquitto
 
@@ -61,7 +61,7 @@ def home(
     with fleet(
         folder,
         recipe("undisturbed"),
-        agent="tests.sensed_agent",
+        agent="tests.programs.sensed_agent",
         settings=limits,
         variables={name: board.variables for name, board in boards.items()},
     ) as made:

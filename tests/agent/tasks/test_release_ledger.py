@@ -24,7 +24,7 @@ from edgefed.process.clock import moment_of
 from edgefed.wire.messages import BlobRef, Reply, Task
 from edgefed.wire.tensors import digest
 from tests.agent.agent_harness import FLEET, PATIENCE, Stage, agent_words, fork_agent, write_data
-from tests.forked_programs import run_module
+from tests.programs.forked_programs import run_module
 from tests.support.relaying import HOLD
 from tests.support.relaying import installed as relaying_installed
 from tests.support.releasing import NAME as ALGORITHM

@@ -17,8 +17,8 @@ from broker.mosquitto import MosquittoBroker
 from edgefed.config.values.address import Address
 from edgefed.wire.messages import CoordinatorState, Reply
 from tests.agent.agent_harness import Stage, agent_words, write_data
-from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment, wait_until_ended
+from tests.programs.forked_programs import ForkedProgram
 
 pytestmark = pytest.mark.mosquitto
 

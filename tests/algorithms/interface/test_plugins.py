@@ -18,7 +18,7 @@ from edgefed.algorithms.composed.registry import PLUGINS, algorithms, built_in, 
 from edgefed.algorithms.interface.base import Algorithm
 from edgefed.errors import PluginError
 from edgefed.files.plugins import installed as entry_points_found
-from tests.forked_programs import ended
+from tests.programs.forked_programs import ended
 
 GOOD = """
 from edgefed.extension import FedAvg

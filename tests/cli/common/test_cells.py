@@ -15,8 +15,8 @@ from edgefed.terminal.console import Coloured, checks, columns
 from edgefed.tui.look.symbols import DEVICE_LOOKS, RUN_LOOKS, Glyphs
 from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
 from tests.cli.commands import TINY, edgefed, recipe_file
-from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ForkedProgram
 
 HUES = {
     MUTED: "dim",

@@ -17,8 +17,8 @@ from edgefed.cli.runs.replay import event_file
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.process.lock import FolderLock
 from tests.cli.commands import TINY, Told, edgefed, recipe_file
-from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ForkedProgram
 from tests.transport.listening import wait_until
 
 NOWHERE = f"mqtt://{LOOPBACK}:{free_port()}"

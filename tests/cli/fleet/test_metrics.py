@@ -23,7 +23,7 @@ from edgefed.data.devices.shard_files import write_shard
 from edgefed.version import VERSION
 from tests.cli.commands import TINY, edgefed, loaded, recipe_file
 from tests.cli.conftest import FLEET, SmallFleet
-from tests.forked_fleet import ForkedProcesses
+from tests.programs.forked_fleet import ForkedProcesses
 from tests.transport.listening import wait_until
 
 parser = pytest.importorskip("prometheus_client.parser", reason="edgefed[metrics]")

@@ -19,7 +19,7 @@ from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.prediction.load import load_model
 from tests.cli.commands import TINY, Told, edgefed, recipe_file
 from tests.cli.runs.test_replay import shown
-from tests.forked_fleet import demo_here
+from tests.programs.forked_fleet import demo_here
 from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto

@@ -23,7 +23,7 @@ from edgefed.process.clock import SystemClock
 from edgefed.simulator.run import Simulation
 from tests.cli.commands import edgefed
 from tests.faults.fleet_processes import FleetProcesses, fleet
-from tests.forked_fleet import demo_here
+from tests.programs.forked_fleet import demo_here
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 

@@ -15,7 +15,7 @@ from broker.address import LOOPBACK, free_port
 from edgefed.cli.programs.processes import Processes, running, wait_for_coordinator
 from edgefed.config.values.address import Address
 from tests.cli.commands import Told, edgefed, recipe_file
-from tests.forked_fleet import ForkedProcesses
+from tests.programs.forked_fleet import ForkedProcesses
 from tests.support.generated_images import write_pictures
 from tests.transport.listening import wait_until
 

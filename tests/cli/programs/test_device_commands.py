@@ -18,9 +18,9 @@ from edgefed.process.clock import SystemClock
 from edgefed.simulator.local_fleet import device_names
 from tests.cli.commands import Told
 from tests.cli.conftest import FLEET, SmallFleet
-from tests.forked_fleet import ForkedChild
 from tests.processes import edgefed as start_edgefed
 from tests.processes import outcome
+from tests.programs.forked_fleet import ForkedChild
 from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto

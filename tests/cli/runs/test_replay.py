@@ -22,8 +22,8 @@ from edgefed.events.history.recording import LeftOut, Recording
 from edgefed.tui.feeds.recorded_feed import last_of_events
 from tests.cli.commands import Told, edgefed
 from tests.cli.conftest import SmallFleet
-from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ForkedProgram
 from tests.simulated_runs import events_of, simulate
 
 PATIENCE = 60.0

@@ -26,7 +26,7 @@ from tests.coordinator.big_model import STATE_BYTES, big_recipe
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet
 from tests.coordinator.full_disk import NO_DISK
-from tests.forked_programs import run_module
+from tests.programs.forked_programs import run_module
 from tests.run_fixture import Ticking, World
 
 LITTLE = 4096

@@ -21,8 +21,8 @@ from edgefed.wire.tensors import digest, pack
 from tests.agent.agent_harness import CLASSES, MODEL, SAMPLES, SHAPE, write_data
 from tests.complete_task import complete
 from tests.coordinator.dispatch.test_dispatcher import DEVICES, TOPICS, Scene, at_work, never
-from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ForkedProgram
 from tests.run_fixture import Ticking
 from tests.transport.listening import wait_until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.forked_programs import run_module
+from tests.programs.forked_programs import run_module
 
 
 def test_a_program_that_has_used_autograds_threads_simulates_in_its_own_process(

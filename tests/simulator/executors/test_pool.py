@@ -16,8 +16,8 @@ from edgefed.errors import EdgeFedError
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.run import Simulation
-from tests.forked_programs import ForkedProgram
 from tests.processes import PATIENCE, clean_environment
+from tests.programs.forked_programs import ForkedProgram
 from tests.simulator.work import LONG, MANY, never, orders, recipe, shards
 from tests.transport.listening import wait_until
 

@@ -26,8 +26,8 @@ from edgefed.simulator.executors import Maker, Sequential
 from edgefed.simulator.ray_actor import check_versions, versions
 from edgefed.simulator.ray_executor import RayExecutor, gpu_share, on_ray
 from edgefed.simulator.run import Simulation
-from tests.forked_programs import ForkedProgram
 from tests.processes import PATIENCE, clean_environment, start_module
+from tests.programs.forked_programs import ForkedProgram
 from tests.simulator.sweep.sweeps import GRID, Swept, planned, write
 from tests.simulator.work import LONG, MANY, never, orders, recipe, shards
 

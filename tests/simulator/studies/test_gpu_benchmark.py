@@ -12,7 +12,7 @@ from benchmarks.gpu import WORKS, Measurement, with_ratio, work_of
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.stacked_trainer import can_stack
-from tests.forked_programs import printed_by, run_module
+from tests.programs.forked_programs import printed_by, run_module
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

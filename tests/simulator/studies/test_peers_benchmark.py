@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import sim_vs_peers
 from benchmarks.peers.memory import PeakMemory
-from tests.forked_programs import ForkedProgram
 from tests.processes import PATIENCE, clean_environment
+from tests.programs.forked_programs import ForkedProgram
 
 
 def watched(command: Sequence[str], place: sim_vs_peers.Place) -> tuple[str, float]:

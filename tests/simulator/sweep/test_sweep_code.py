@@ -18,9 +18,9 @@ from edgefed.algorithms.composed.registry import PLUGINS
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import StorageError
 from edgefed.simulator.sweep.plan import trial_digest
-from tests.forked_programs import ended
 from tests.plugin_package import ROOT, write_package
 from tests.processes import clean_environment
+from tests.programs.forked_programs import ended
 from tests.simulator.sweep.sweeps import RECIPE, Swept, planned, write
 
 pytest.importorskip("sklearn", reason="the digits are not installed")

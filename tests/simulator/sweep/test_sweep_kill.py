@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from tests.cli.commands import edgefed
-from tests.forked_programs import ForkedProgram
 from tests.processes import PATIENCE, clean_environment, wait_until_ended
+from tests.programs.forked_programs import ForkedProgram
 from tests.simulator.sweep.sweeps import GRID, write
 
 pytest.importorskip("sklearn", reason="the digits are not installed")

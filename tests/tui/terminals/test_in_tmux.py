@@ -18,7 +18,7 @@ from edgefed.config.values.address import Address
 from edgefed.config.values.toml import parse_toml
 from edgefed.data.devices.shard_files import write_shard
 from tests.faults.fleet_processes import dealt
-from tests.forked_fleet import ForkedProcesses
+from tests.programs.forked_fleet import ForkedProcesses
 from tests.tui.terminals.tmux import Terminal, needs_tmux, terminal
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow, needs_tmux]

@@ -40,7 +40,7 @@ class RecordingStore(DeviceStore):
 def run() -> None:
     """Run the agent with the parts that record."""
     vars(device_agent.commands.launch)["DeviceStore"] = RecordingStore
-    vars(training_process)["MODULE"] = "tests.recording_training"
+    vars(training_process)["MODULE"] = "tests.programs.recording_training"
     main()
 
 

@@ -18,5 +18,5 @@ def from_seed(task: Task) -> np.random.Generator:
 
 
 if __name__ == "__main__":
-    vars(training_process)["MODULE"] = "tests.seeded_training"
+    vars(training_process)["MODULE"] = "tests.programs.seeded_training"
     main()

@@ -22,11 +22,11 @@ from typing import Any, Protocol
 
 from broker.parent_death import execute_with_parent
 from tests.faults.shifted_clock import VARIABLE, follow_own_clock
-from tests.forked_training import fork_training
 from tests.processes import PATIENCE, clean_environment
+from tests.programs.forked_training import fork_training
 
 _CONTEXT = get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.preloaded_modules"])
+_CONTEXT.set_forkserver_preload(["tests.programs.preloaded_modules"])
 
 
 class Running(Protocol):

@@ -16,7 +16,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from tests.forked_programs import ForkedProgram
+from tests.programs.forked_programs import ForkedProgram
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 SCRIPTS = {"edgefed": "edgefed.cli.main", "edgefed-agent": "device_agent.commands.cli"}

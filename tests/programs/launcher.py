@@ -1,6 +1,6 @@
 """Run a program of ours as ``python -m`` does, but forked by a process that has imported torch.
 
-``python -ISE launcher.py SOCKET MODULE ARGUMENT...``, with ``tests.launched_programs`` at the
+``python -ISE launcher.py SOCKET MODULE ARGUMENT...``, with ``launched_programs`` at the
 socket. The program has the launcher's files, folder, environment and namespaces; signals that
 arrive here are passed on, and the launcher ends as the program does. It imports next to nothing.
 """

@@ -1,4 +1,4 @@
-"""The training process of ``tests.recording_agent``: it records what it trains."""
+"""The training process of ``tests.programs.recording_agent``: it records what it trains."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from device_agent.tasks import training_child
 from edgefed.wire.messages import Task
 from edgefed.worker.outcomes import Outcome
 from edgefed.worker.worker import Worker
-from tests.recording_agent import record
-from tests.seeded_agent import from_seed
+from tests.programs.recording_agent import record
+from tests.programs.seeded_agent import from_seed
 
 
 class RecordingWorker(Worker):

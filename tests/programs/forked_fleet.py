@@ -1,4 +1,4 @@
-"""The processes of a fleet on one machine, forked as ``tests.forked_programs`` tells."""
+"""The processes of a fleet on one machine, forked as ``tests.programs.forked_programs`` tells."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgefed.cli.programs.processes import Processes
 from edgefed.config.values.address import Address
 from edgefed.files.writing import make_folder
 from tests.cli.commands import Told, edgefed
-from tests.forked_programs import ForkedProgram
+from tests.programs.forked_programs import ForkedProgram
 
 
 class ForkedChild(ChildProcess):

@@ -65,7 +65,7 @@ class _Clock(SystemClock):
 
 if __name__ == "__main__":
     vars(training_policy)["LOOK_EVERY"] = 0.1
-    vars(training_process)["MODULE"] = "tests.sensed_training"
+    vars(training_process)["MODULE"] = "tests.programs.sensed_training"
     vars(launch)["SystemClock"] = _Clock
     vars(launch)["Sensors"] = lambda gpus: Sensors(Path(os.environ[VARIABLE]))
     main()

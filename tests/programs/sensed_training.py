@@ -1,4 +1,4 @@
-"""The training process of ``tests.sensed_agent``: its steps are slow while a test wants them so."""
+"""The training process of ``sensed_agent``: its steps are slow while a test wants them so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from device_agent.tasks import training_child
-from tests.sensed_agent import SLOW, VARIABLE
+from tests.programs.sensed_agent import SLOW, VARIABLE
 
 
 def run(socket: int) -> None:

@@ -1,4 +1,4 @@
-"""The training process of ``tests.seeded_agent``: privacy noise is drawn from a task's seed."""
+"""The training process of ``seeded_agent``: privacy noise is drawn from a task's seed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 
 from device_agent.tasks import training_child
 from edgefed.worker.worker import Worker
-from tests.seeded_agent import from_seed
+from tests.programs.seeded_agent import from_seed
 
 
 def run(socket: int) -> None:
