@@ -32,7 +32,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.averaged_data import read
 from benchmarks.mix_reconstruction.mix_estimates import (
     Moments,
     by_correlation,
@@ -45,6 +44,7 @@ from benchmarks.mix_reconstruction.mix_estimates import (
     weights_of,
 )
 from benchmarks.shared.harness import parser, show
+from benchmarks.studies.data import read
 from edgefed.data.sets.digits import DigitsOptions, load_digits
 from edgefed.report.mix_sheet import scale_in_words
 from edgefed.sharing.label_mixes import (

@@ -130,11 +130,11 @@ def show(options: Namespace, found: Figures, text: str = "", indent: int | None 
 
     Args:
         options: of the parser.
-        found: figures, or rows of them.
+        found: figures, or rows of them; JSON has the attributes of what it does not know.
         text: the same for people; by default as of ``told``.
         indent: spaces before a nested line of JSON; by default JSON is one line.
     """
-    print(json.dumps(found, indent=indent) if options.json else text or told(found))
+    print(json.dumps(found, indent=indent, default=vars) if options.json else text or told(found))
 
 
 def told(found: Figures) -> str:
