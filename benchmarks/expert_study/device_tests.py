@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from benchmarks.studies.runs import Private
-from edgefed.algorithms.composed.registry import AnyAlgorithm
+from edgefed.algorithms.composed.registry import AnyAlgorithm, make
 from edgefed.algorithms.experts.expert_records import mixtures_of, role
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.device_side import (
@@ -29,7 +30,10 @@ from edgefed.algorithms.interface.device_side import (
 from edgefed.algorithms.interface.exchange import Question
 from edgefed.algorithms.interface.member import Member
 from edgefed.algorithms.private.personal_models import PERSONAL, START
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.models.run_model import load_dataset, make_model
 from edgefed.data.base.types import Shard
+from edgefed.data.devices.partition import deal
 from edgefed.learn.base.types import Samples, Score, Tensors
 from edgefed.learn.samples.jobs import load
 from edgefed.learn.training.mixture_prediction import Gate, marginal_predictor, prior_shares
@@ -61,6 +65,24 @@ class DeviceTests:
     new: Mapping[str, Shard]
     personal: str
     seed: int
+
+    @classmethod
+    def of(cls, recipe: Recipe, known: Mapping[str, Shard], file: Path | None) -> DeviceTests:
+        """Return the tests of a run on the devices that train, and on those of another file."""
+        everyone = recipe.rounds.model_copy(update={"cohort": 0})
+        algorithm = make(recipe.model_copy(update={"rounds": everyone}))
+        dataset = load_dataset(recipe, None)
+        model = make_model(recipe, dataset.shape, dataset.classes, 0)
+        algorithm.check_model(model)
+        new = {}
+        if file is not None:
+            section = recipe.data.model_copy(update={"path": str(file.absolute())})
+            other = load_dataset(recipe.model_copy(update={"data": section}), None)
+            count = len(set(other.groups.tolist())) if other.groups is not None else 0
+            shards = deal(other, section, count, recipe.simulation.holdout or 0.0, recipe.seed)
+            new = {f"new-{number:02d}": shard for number, shard in enumerate(shards)}
+        seed = derive(recipe.seed, "device tests")
+        return cls(algorithm, Trainer(model), known, new, recipe.personal.preset, seed)
 
     def scores(
         self, state: State, private: Mapping[str, Private], *, last: bool = True

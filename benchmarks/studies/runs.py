@@ -214,10 +214,11 @@ def difference(scores: Sequence[float], others: Sequence[float]) -> Spread:
     return spread([one - other for one, other in zip(scores, others, strict=True)])
 
 
-def spoken(value: Spread, form: str = "{:.3f}") -> str:
-    """Return mean and deviation in words; nothing for no values."""
+def spoken(value: Spread, form: str = "{:.3f}", unit: float = 1) -> str:
+    """Return mean and deviation in words, in a unit; nothing for no values."""
     if value.mean is None:
         return ""
+    mean = form.format(value.mean / unit)
     if value.deviation is None:
-        return form.format(value.mean)
-    return f"{form.format(value.mean)} ± {form.format(value.deviation).lstrip('+')}"
+        return mean
+    return f"{mean} ± {form.format(value.deviation / unit).lstrip('+')}"
