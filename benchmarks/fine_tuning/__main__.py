@@ -24,6 +24,7 @@ from benchmarks.fine_tuning.photos import (
     write_pretrained,
 )
 from benchmarks.shared.harness import parser, show
+from benchmarks.studies.runs import spoken
 from edgefed.data.base.types import Dataset
 from edgefed.data.devices.sources import load_device
 from edgefed.simulator.sweep.statistics import spread
@@ -82,11 +83,8 @@ def main() -> None:
                 )
                 for seed in range(1, options.seeds + 1)
             ]
-    rows: list[tuple[str, ...]] = [("TRUNK", "ACCURACY")]
-    for trunk, values in found.items():
-        told = spread(values)
-        rows.append((trunk, f"{told.mean:.3f} ± {told.deviation:.3f}"))
-    show(options, found, str(columns(rows)), indent=2)
+    rows = [(trunk, spoken(spread(values))) for trunk, values in found.items()]
+    show(options, found, str(columns([("TRUNK", "ACCURACY"), *rows])), indent=2)
 
 
 if __name__ == "__main__":

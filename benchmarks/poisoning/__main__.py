@@ -19,13 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
 from benchmarks.poisoning.attackers import ATTACKS, TARGET, Attacking, poisoned, with_pattern
 from benchmarks.shared.harness import parser, show
+from benchmarks.studies.runs import spoken
+from benchmarks.studies.trials import Tables, merged, read_tables
 from edgefed.config.recipes.recipe import Recipe, SimulationSection
 from edgefed.coordinator.models.run_model import load_dataset
 from edgefed.data.base.types import Shard
@@ -34,26 +35,12 @@ from edgefed.learn.base.types import Array, Tensors
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.run import Simulation
+from edgefed.simulator.sweep.statistics import spread
 from edgefed.terminal.console import columns
 
-DEVICES = 10
 MALICIOUS = frozenset({3, 7})
-
-_PLAIN: dict[str, Any] = {"checks": {"quarantine_below": 0.0}}
-DEFENCES: Mapping[str, Mapping[str, Any]] = {
-    "mean": _PLAIN,
-    "mean, checks": {"checks": {"norm_factor": 3.0}},
-    "median": {**_PLAIN, "merging": {"rule": "median"}},
-    "trimmed_mean": {**_PLAIN, "merging": {"rule": "trimmed_mean", "trimmed": 0.2}},
-    "krum": {**_PLAIN, "merging": {"rule": "krum", "malicious": 2}},
-    "multi_krum": {**_PLAIN, "merging": {"rule": "multi_krum", "malicious": 2}},
-    "geometric_median": {**_PLAIN, "merging": {"rule": "geometric_median"}},
-    "norm_clipping": {**_PLAIN, "merging": {"rule": "norm_clipping"}},
-    "clipping, checks": {
-        "checks": {"norm_factor": 3.0},
-        "merging": {"rule": "norm_clipping"},
-    },
-}
+TABLES = read_tables(__file__)
+DEFENCES: Mapping[str, Tables] = TABLES["defences"]
 
 
 @dataclass(frozen=True)
@@ -72,20 +59,13 @@ class Case:
 
     def recipe(self) -> Recipe:
         """Return what is run."""
-        return Recipe.model_validate(
-            {
-                "name": "poisoning",
-                "seed": self.seed,
-                "model": {"name": "mlp", "hidden": [64]},
-                "data": {"name": "digits", "partition": self.partition, "alpha": 1.0},
-                "training": {"epochs": 2, "batch_size": 16, "learning_rate": 0.1},
-                "rounds": {"count": self.rounds},
-                "wire": {"uplink": "fp32", "downlink": "fp32"},
-                "evaluation": {"every": 0},
-                "simulation": {"devices": DEVICES, "workers": 1, "engine": "sequential"},
-                **DEFENCES[self.defence],
-            }
-        )
+        own = {
+            "seed": self.seed,
+            "data": {"partition": self.partition},
+            "rounds": {"count": self.rounds},
+        }
+        tables = merged(TABLES["recipe"], DEFENCES[self.defence], own)
+        return Recipe.model_validate(tables)
 
 
 @dataclass(frozen=True)
@@ -165,15 +145,9 @@ def backdoor_rate(weights: Tensors, test: Samples) -> float:
     return float((predicted(weights, with_pattern(others)) == TARGET).mean())
 
 
-def told(values: Sequence[float]) -> str:
-    """Return mean and standard deviation in percent."""
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{100 * statistics.mean(values):.1f} ± {100 * spread:.1f}"
-
-
 def cell(attack: str, found: Sequence[Found]) -> str:
-    """Return what the table shows of the runs of one attack against one defence."""
-    text = told([each.accuracy for each in found])
+    """Return what the table shows of the runs of one attack against one defence, in percent."""
+    text = spoken(spread([each.accuracy for each in found]), "{:.1f}", unit=0.01)
     if not attack.startswith("backdoor"):
         return text
     return f"{text} ({100 * statistics.mean(each.backdoor for each in found):.0f})"
@@ -196,7 +170,7 @@ def main() -> None:
             found[attack, defence] = [run(case, folder) for case in cases]
             print(f"{attack}, {defence}: {cell(attack, found[attack, defence])}", file=sys.stderr)
     rows = [
-        {"attack": attack, "defence": defence, "runs": [vars(each) for each in runs]}
+        {"attack": attack, "defence": defence, "runs": runs}
         for (attack, defence), runs in found.items()
     ]
     table = [("DEFENCE", *options.attacks)]

@@ -30,11 +30,15 @@ def each(kind: Callable[..., Made], tables: Mapping[str, Tables]) -> dict[str, M
     return {name: kind(**table) for name, table in tables.items()}
 
 
+def merged(*tables: Tables) -> Tables:
+    """Return tables in one, of which later ones override earlier ones."""
+    return merge([ValueLayer(table) for table in reversed(tables)]).values
+
+
 def recipe_of(file: Path, seed: int, *tables: Tables) -> Recipe:
-    """Return the recipe of tables, of which later ones override earlier ones, for a file's data."""
+    """Return the recipe of tables for a file's data and a seed."""
     own = {"seed": seed, "data": {"path": str(file.absolute())}}
-    layers = [ValueLayer(table) for table in (own, *reversed(tables))]
-    return Recipe.model_validate(merge(layers).values)
+    return Recipe.model_validate(merged(*tables, own))
 
 
 @dataclass(frozen=True)
