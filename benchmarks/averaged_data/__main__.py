@@ -21,13 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.harness import parser, show
+from benchmarks.shared.harness import parser, show, table
 from benchmarks.studies.data import read, tune_and_test
-from benchmarks.studies.runs import Run, Runner, best_of, spoken
+from benchmarks.studies.runs import Run, Runner, best_of
 from benchmarks.studies.trials import Row, Tables, Trials, each, read_tables, recipe_of
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.simulator.sweep.statistics import spread
-from edgefed.terminal.console import columns
 
 LAST = 5
 """Tests that make a score."""
@@ -143,17 +142,8 @@ def main() -> None:
     rows = [
         row for name in options.only for row in figures(study(name, options.data, seeds, runner))
     ]
-    head = ("SET-UP", "METHOD", "CHOSEN", "TEST ACCURACY", "TARGET", "ROUNDS TO IT", "FAILED")
-    show(options, rows, columns([head, *(_text(row, options.seeds) for row in rows)]), indent=2)
-
-
-def _text(row: Mapping[str, Any], seeds: int) -> tuple[str, ...]:
-    rounds = row["rounds_to_target"]
-    of = f" ({rounds.count} of {seeds})" if rounds.count < seeds else ""
-    return (
-        *(row["setup"], row["method"], row["settings"], spoken(row["accuracy"]) or "never"),
-        *(f"{row['target']:.2f}", (spoken(rounds, "{:.1f}") or "never") + of, str(row["failed"])),
-    )
+    text = [{**row, "reached by": row["rounds_to_target"].count} for row in rows]
+    show(options, rows, table(text, without={"tuning"}), indent=2)
 
 
 if __name__ == "__main__":

@@ -26,15 +26,14 @@ from typing import Any
 
 from benchmarks.expert_study.device_tests import DeviceTests
 from benchmarks.expert_study.samples import dealt, halves, permuted_file, read
-from benchmarks.shared.harness import parser, show
+from benchmarks.shared.harness import parser, show, table
 from benchmarks.studies.data import written
-from benchmarks.studies.runs import Look, Observed, Run, Runner, best_of, difference, spoken
+from benchmarks.studies.runs import Look, Observed, Run, Runner, best_of, difference
 from benchmarks.studies.trials import Row, Tables, Trials, each, read_tables, recipe_of
 from edgefed.algorithms.interface.base import State
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.data.devices.partition import planted_orders
 from edgefed.simulator.sweep.statistics import spread
-from edgefed.terminal.console import columns
 
 LAST, BETWEEN = 3, 2
 """Tests that make a score, and the rounds from one to the next."""
@@ -203,22 +202,22 @@ def traffic(run: Run) -> float:
     return sum(rounds) / max(1, len(rounds))
 
 
-def table(rows: Sequence[Tables]) -> list[tuple[str, ...]]:
-    """Return the figures of rows as text; differences are from FedAvg, by seed."""
-    base = {row["method"]: row["scores"] for row in rows}.get("FedAvg", {})
-    head = ("METHOD", "CHOSEN", "KNOWN", "AGAINST FEDAVG", "NEW, AS THEY START", "NEW, AVERAGE")
-    found: list[tuple[str, ...]] = [
-        (*head, "NEW, FITTED", "NEW, FITTED LONG", "NEW, MARGINAL", "KB A ROUND", "CPU S")
+def compared(rows: Sequence[Tables]) -> list[Tables]:
+    """Return the figures of rows for people; differences are from FedAvg, by seed."""
+    known = {row["method"]: row["scores"].get("known", []) for row in rows}
+    return [
+        {
+            "method": row["method"],
+            "chosen": row["chosen"],
+            **row["accuracy"],
+            "against FedAvg": difference(known[row["method"]], known["FedAvg"])
+            if "FedAvg" in known
+            else None,
+            "bytes a round": row["bytes_per_device_and_round"],
+            "seconds": row["seconds"],
+        }
+        for row in rows
     ]
-    for row in rows:
-        against = ""
-        if "known" in base and row["method"] != "FedAvg":
-            against = spoken(difference(row["scores"]["known"], base["known"]), "{:+.3f}")
-        modes = [spoken(row["accuracy"].get(mode, spread([]))) for mode in MODES]
-        kilobytes = spoken(row["bytes_per_device_and_round"], "{:.0f}", unit=1000)
-        costs = (kilobytes, spoken(row["seconds"], "{:.0f}"))
-        found.append((row["method"], row["chosen"], modes[0], against, *modes[1:], *costs))
-    return found
 
 
 # -- clusters of devices --------------------------------------------------------------------------
@@ -280,19 +279,20 @@ def clusters(
     )
 
 
-def clusters_table(rows: Sequence[Clusters]) -> list[tuple[str, ...]]:
-    """Return the rows as text."""
-    found: list[tuple[str, ...]] = [
-        ("EXPERTS", "START", "ROUND 1", "ROUND 10", "REACHABLE", "FROM ROUND", "PURE")
+def clusters_rows(rows: Sequence[Clusters]) -> list[Tables]:
+    """Return the rows for people; what differs by seed is one value a seed."""
+    return [
+        {
+            "experts": row.experts,
+            "start": row.start,
+            "round 1": [values[0] for values in row.accuracy],
+            "last round": [values[-1] for values in row.accuracy],
+            "reachable": row.reachable,
+            "from round": [number or "-" for number in row.rounds],
+            "pure": f"{sum(row.pure)} of {len(row.pure)}",
+        }
+        for row in rows
     ]
-    for row in rows:
-        first = " ".join(f"{values[0]:.2f}" for values in row.accuracy)
-        last = " ".join(f"{values[-1]:.2f}" for values in row.accuracy)
-        best = " ".join(f"{value:.2f}" for value in row.reachable)
-        rounds = " ".join(str(number or "-") for number in row.rounds)
-        pure = f"{sum(row.pure)} of {len(row.pure)}"
-        found.append((str(row.experts), row.start, first, last, best, rounds, pure))
-    return found
 
 
 # -- the command ----------------------------------------------------------------------------------
@@ -308,20 +308,19 @@ def main() -> None:
     name = "mnist" if (options.data / "mnist/mnist.npz").exists() else "digits"
     seeds = range(1, options.seeds + 1)
     found: dict[str, Any] = {}
-    tables: dict[str, list[tuple[str, ...]]] = {}
+    told: dict[str, Sequence[Tables]] = {}
     for part in (part for part in PARTS if part in options.only):
         if part == "permutation":
             found[part] = [
                 clusters(PERMUTED[name], experts, start, options.data, runner, range(1, 6))
                 for start, experts in itertools.product(("independent", "updates"), (3, 4, 5))
             ]
-            tables[part] = clusters_table(found[part])
+            told[part] = clusters_rows(found[part])
         else:
             methods = [each for each in PARTS[part] if each in options.methods]
             found[part] = list(map(figures, study(name, options.data, seeds, runner, methods)))
-            tables[part] = table(found[part])
-    told = "\n".join(f"\n{part}\n{columns(lines)}" for part, lines in tables.items())
-    show(options, found, told, indent=2)
+            told[part] = compared(found[part])
+    show(options, found, "\n\n".join(map(table, told.values())), indent=2)
 
 
 if __name__ == "__main__":

@@ -22,13 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.harness import parser, show
+from benchmarks.shared.harness import parser, show, table
 from benchmarks.studies.data import images, tune_and_test
-from benchmarks.studies.runs import Runner, best_of, difference, spoken
+from benchmarks.studies.runs import Runner, best_of, difference
 from benchmarks.studies.trials import Row, Tables, Trials, each, read_tables, recipe_of
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.simulator.sweep.statistics import spread
-from edgefed.terminal.console import columns
 
 LAST = 5
 """Evaluations that make a score."""
@@ -175,7 +174,7 @@ def main() -> None:
     }
     every = list(itertools.chain(*rows.values()))
     orders = [f"{name}: {order(own)}" for name, own in rows.items()]
-    told = "\n".join([columns(table(every)), *orders])
+    told = "\n".join([table(compared(every), without={"scores", "tuning"}), *orders])
     show(options, [to_json(row) for row in every], told, indent=2)
 
 
@@ -190,21 +189,18 @@ def order(rows: Sequence[Row]) -> str:
     return text + "".join(f"{method} {mean:.3f}" for method, mean in found[-1:])
 
 
-def table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return the rows as text; differences are from ``none`` of the same set-up, by seed."""
+def compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return rows for people; differences are from ``none`` of the same set-up, by seed.
+
+    ``within`` is half the width of the 95 % interval.
+    """
     base = {row.setup: scores(row) for row in rows if row.method == "none"}
-    found: list[tuple[str, ...]] = [
-        ("SET-UP", "METHOD", "CHOSEN", "PUBLISHED", "TEST ACCURACY", "AGAINST NONE")
-    ]
+    found = []
     for row in rows:
-        against = ""
+        found.append(to_json(row))
         if row.method != "none" and row.setup in base:
             by_seed = difference(scores(row), base[row.setup])
-            against = f"{by_seed.mean:+.3f} ± {by_seed.margin or 0:.3f}"
-        paper = published(row)
-        shown = "" if paper is None else f"{paper:.3f}"
-        accuracy = spoken(spread(scores(row)))
-        found.append((row.setup, row.method, row.chosen, shown, accuracy, against))
+            found[-1] |= {"against none": by_seed.mean, "within": by_seed.margin}
     return found
 
 

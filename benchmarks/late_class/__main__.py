@@ -18,12 +18,10 @@ import numpy as np
 
 import edgefed
 from benchmarks.late_class.recall import LATE
-from benchmarks.shared.harness import parser, show
-from benchmarks.studies.runs import spoken
+from benchmarks.shared.harness import parser, show, table
 from benchmarks.studies.trials import each, merged, read_tables
 from edgefed.learn.base.types import Array
 from edgefed.simulator.sweep.statistics import spread
-from edgefed.terminal.console import columns
 
 BEFORE = 20
 """Rounds until the device joins; 40 follow."""
@@ -114,15 +112,18 @@ def main() -> None:
     options = command.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         runs = [measure(options.only, 1 + seed, Path(folder)) for seed in range(options.seeds)]
-    rows: list[tuple[str, ...]] = [("WAY", *(f"ROUND {number}" for number in SHOWN))]
-    for name in options.only:
-        cells = []
-        for place in range(len(SHOWN)):
-            recall = spread([run[name][place]["recall"] for run in runs])
-            accuracy = spread([run[name][place]["accuracy"] for run in runs])
-            cells.append(f"{spoken(recall, '{:.2f}')} / {accuracy.mean:.3f}")
-        rows.append((name, *cells))
-    show(options, runs, f"recall of the class / accuracy of all\n{columns(rows)}", indent=2)
+    rows = [
+        {
+            "way": name,
+            **{
+                f"{figure}, {number}": spread([run[name][place][figure] for run in runs])
+                for place, number in enumerate(SHOWN)
+                for figure in ("recall", "accuracy")
+            },
+        }
+        for name in options.only
+    ]
+    show(options, runs, table(rows), indent=2)
 
 
 if __name__ == "__main__":

@@ -34,12 +34,11 @@ from benchmarks.matching_study.setups import (
     choices,
     words_of,
 )
-from benchmarks.shared.harness import parser, show
-from benchmarks.studies.runs import Run, Runner, best_of, difference, spoken
+from benchmarks.shared.harness import parser, show, table
+from benchmarks.studies.runs import Run, Runner, best_of, difference
 from benchmarks.studies.trials import Part, Row, Tables, Trials
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.simulator.sweep.statistics import spread
-from edgefed.terminal.console import columns
 
 PARTS = ("one-shot", "rounds", "settings")
 TUNING_SEED = 101
@@ -49,7 +48,7 @@ SLACK = 1.02
 REACH = 1.1
 """A run that spent a little less than a milestone has a cell there; beyond, it is empty."""
 
-Table = list[tuple[str, ...]]
+Table = list[Tables]
 Local = Mapping[str, Mapping[str, Sequence[float]]]
 
 
@@ -181,9 +180,17 @@ def traffic(run: Run) -> list[int]:
 
 def tables(setup: Setup, part: str, rows: Sequence[CaseRow], local: Local) -> dict[str, Table]:
     """Return the tables of a part by their titles."""
-    found = {"after the last round": final(setup, rows), "chosen": tuned(rows)}
-    if local:
-        found["networks of single devices"] = alone(local)
+    found: dict[str, Table] = {
+        "after the last round": final(setup, rows),
+        "chosen": [
+            {"E": row.case.epochs, "method": row.method, "chosen": row.chosen, "tuning": row.tuning}
+            for row in rows
+        ],
+        "networks of single devices": [
+            {"initial weights": words, **{name: spread(each) for name, each in scores.items()}}
+            for words, scores in local.items()
+        ],
+    }
     for epochs in sorted({row.case.epochs for row in rows}) if part == "rounds" else ():
         alike = [row for row in rows if row.case.epochs == epochs]
         found |= {f"E = {epochs}, {title}": t for title, t in curves(setup, alike).items()}
@@ -191,45 +198,24 @@ def tables(setup: Setup, part: str, rows: Sequence[CaseRow], local: Local) -> di
 
 
 def final(setup: Setup, rows: Sequence[CaseRow]) -> Table:
-    """Return accuracy, cost and growth of each case."""
-    base = {row.case.epochs: row.final for row in rows if row.case.method == "FedAvg"}
-    found: Table = [
-        ("E", "METHOD", "ROUNDS", "EPOCHS", "MB", "ACCURACY", "AGAINST FEDAVG", "GROWTH", "CPU S")
+    """Return accuracy, cost and growth of each case; differences are from FedAvg, by seed."""
+    base = {row.case.epochs: row.final for row in rows if row.method == "FedAvg"}
+    return [
+        {
+            "E": row.case.epochs,
+            "method": row.method,
+            "rounds": row.case.rounds(setup),
+            "epochs": row.case.rounds(setup) * row.case.round_epochs(setup),
+            "MB": spread([traffic(run)[-1] / 1e6 for run in row.runs]),
+            "accuracy": spread(row.final),
+            "against FedAvg": difference(row.final, base[row.case.epochs])
+            if row.case.epochs in base
+            else None,
+            "growth": spread([each for run in row.runs for each in run.values("growth")[-1:]]),
+            "CPU s": spread([run.seconds for run in row.runs]),
+        }
+        for row in rows
     ]
-    for row in rows:
-        rounds, case = row.case.rounds(setup), row.case
-        against = ""
-        if case.method != "FedAvg" and case.epochs in base:
-            against = spoken(difference(row.final, base[case.epochs]), "{:+.3f}")
-        grown = [each for run in row.runs for each in run.values("growth")[-1:]]
-        found.append(
-            (
-                *(str(case.epochs), case.method, str(rounds)),
-                str(rounds * case.round_epochs(setup)),
-                spoken(spread([traffic(run)[-1] for run in row.runs]), "{:.1f}", unit=1e6),
-                *(spoken(spread(row.final)), against, spoken(spread(grown), "{:.2f}")),
-                spoken(spread([run.seconds for run in row.runs]), "{:.0f}"),
-            )
-        )
-    return found
-
-
-def tuned(rows: Sequence[CaseRow]) -> Table:
-    """Return the accuracy of every setting on the samples kept apart."""
-    found: Table = [("E", "METHOD", "CHOSEN", "ACCURACY OF EACH")]
-    for row in rows:
-        each = "; ".join(f"{words}: {score:.3f}" for words, score in row.tuning.items())
-        found.append((str(row.case.epochs), row.case.method, row.chosen, each))
-    return found
-
-
-def alone(local: Local) -> Table:
-    """Return what networks of single devices are worth."""
-    found: Table = [("INITIAL WEIGHTS", "ALONE", "ENSEMBLE", "AVERAGE")]
-    for words, scores in local.items():
-        cells = [spoken(spread(scores[name])) for name in ("alone", "ensemble", "average")]
-        found.append((words, *cells))
-    return found
 
 
 def curves(setup: Setup, rows: Sequence[CaseRow]) -> dict[str, Table]:
@@ -256,14 +242,14 @@ def _curve(
     spent: Callable[[CaseRow, Run], Sequence[float]],
 ) -> Table:
     """Return the accuracy after the last round that has spent no more than each milestone."""
-    found: Table = [("METHOD", *map(str, milestones))]
+    found: Table = []
     for row in rows:
-        cells = []
+        cells: dict[str, Any] = {"method": row.method}
         for milestone in milestones:
             scores = [_within(run, spent(row, run), milestone) for run in row.runs]
             known = [each for each in scores if each is not None]
-            cells.append(spoken(spread(known)) if len(known) == len(scores) else "")
-        found.append((row.case.method, *cells))
+            cells[str(milestone)] = spread(known) if len(known) == len(scores) else None
+        found.append(cells)
     return found
 
 
@@ -290,8 +276,8 @@ def main() -> None:
     for name, part in itertools.product(options.setups, options.only):
         study = Study(name, SETUPS[name], options.data, runner, range(1, options.seeds + 1))
         found[f"{name}, {part}"], titled = _part(study, part, options.methods, options.epochs)
-        for title, table in titled.items() if not options.json else ():
-            print(f"\n{name}, {part}: {title}\n{columns(table)}", flush=True)
+        for title, lines in titled.items() if not options.json else ():
+            print(f"\n{name}, {part}: {title}\n{table(lines)}", flush=True)
     if options.json:
         show(options, found, indent=2)
 
@@ -302,8 +288,8 @@ def _part(
     """Return a part of the study as JSON has it, and its tables."""
     if part == "settings":
         scores = study.settings()
-        lines = [(words, f"{score:.3f}") for words, score in scores.items()]
-        return scores, {"accuracy on the samples kept apart": [("SETTING", "ACCURACY"), *lines]}
+        lines: Table = [{"setting": words, "accuracy": score} for words, score in scores.items()]
+        return scores, {"accuracy on the samples kept apart": lines}
     wanted = [
         case
         for case in cases(study.setup, part)

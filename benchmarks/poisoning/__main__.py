@@ -19,13 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
 from benchmarks.poisoning.attackers import ATTACKS, TARGET, Attacking, poisoned, with_pattern
-from benchmarks.shared.harness import parser, show
-from benchmarks.studies.runs import spoken
+from benchmarks.shared.harness import parser, show, table
 from benchmarks.studies.trials import Tables, merged, read_tables
 from edgefed.config.recipes.recipe import Recipe, SimulationSection
 from edgefed.coordinator.models.run_model import load_dataset
@@ -36,7 +36,6 @@ from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.sweep.statistics import spread
-from edgefed.terminal.console import columns
 
 MALICIOUS = frozenset({3, 7})
 TABLES = read_tables(__file__)
@@ -145,12 +144,12 @@ def backdoor_rate(weights: Tensors, test: Samples) -> float:
     return float((predicted(weights, with_pattern(others)) == TARGET).mean())
 
 
-def cell(attack: str, found: Sequence[Found]) -> str:
+def cells(attack: str, found: Sequence[Found]) -> dict[str, Any]:
     """Return what the table shows of the runs of one attack against one defence, in percent."""
-    text = spoken(spread([each.accuracy for each in found]), "{:.1f}", unit=0.01)
+    accuracy = {"accuracy": spread([100 * each.accuracy for each in found])}
     if not attack.startswith("backdoor"):
-        return text
-    return f"{text} ({100 * statistics.mean(each.backdoor for each in found):.0f})"
+        return accuracy
+    return {**accuracy, "backdoor": 100 * statistics.mean(each.backdoor for each in found)}
 
 
 def main() -> None:
@@ -168,17 +167,17 @@ def main() -> None:
                 for seed in range(1, options.seeds + 1)
             )
             found[attack, defence] = [run(case, folder) for case in cases]
-            print(f"{attack}, {defence}: {cell(attack, found[attack, defence])}", file=sys.stderr)
+            print(f"{attack}, {defence}: done", file=sys.stderr)
     rows = [
         {"attack": attack, "defence": defence, "runs": runs}
         for (attack, defence), runs in found.items()
     ]
-    table = [("DEFENCE", *options.attacks)]
-    table += [
-        (defence, *(cell(attack, found[attack, defence]) for attack in options.attacks))
+    lines = [
+        {"defence": defence, "attack": attack, **cells(attack, found[attack, defence])}
         for defence in options.only
+        for attack in options.attacks
     ]
-    show(options, rows, columns(table), indent=1)
+    show(options, rows, table(lines), indent=1)
 
 
 if __name__ == "__main__":

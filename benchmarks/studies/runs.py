@@ -201,7 +201,7 @@ def _simulate(
         raise EdgeFedError(record.reason or record.status, code=record.error or "run.failed")
 
 
-# -- choosing and telling -------------------------------------------------------------------------
+# -- comparing ------------------------------------------------------------------------------------
 
 
 def best_of(scores: Mapping[str, float]) -> str:
@@ -212,13 +212,3 @@ def best_of(scores: Mapping[str, float]) -> str:
 def difference(scores: Sequence[float], others: Sequence[float]) -> Spread:
     """Return the difference by seed."""
     return spread([one - other for one, other in zip(scores, others, strict=True)])
-
-
-def spoken(value: Spread, form: str = "{:.3f}", unit: float = 1) -> str:
-    """Return mean and deviation in words, in a unit; nothing for no values."""
-    if value.mean is None:
-        return ""
-    mean = form.format(value.mean / unit)
-    if value.deviation is None:
-        return mean
-    return f"{mean} ± {form.format(value.deviation / unit).lstrip('+')}"

@@ -15,7 +15,7 @@ from benchmarks.expert_study.__main__ import (
     Clusters,
     Setup,
     clusters,
-    clusters_table,
+    clusters_rows,
     figures,
     study,
     widened,
@@ -123,7 +123,7 @@ def test_clusters_are_found_and_counted_by_seed_and_round(tmp_path: Path) -> Non
     assert row.reachable == (1.0, 1.0)
     assert row.accuracy[0][-1] == row.accuracy[1][-1] == 1.0
     assert row.pure == (True, True)
-    assert clusters_table([row])[1][-1] == "2 of 2"
+    assert clusters_rows([row])[0]["pure"] == "2 of 2"
 
 
 def test_a_clustering_is_found_from_the_round_on_from_which_it_stays() -> None:

@@ -15,11 +15,11 @@ from benchmarks.label_supplements.__main__ import (
     METHODS,
     SETUPS,
     Setup,
+    compared,
     order,
     prepare,
     scores,
     study,
-    table,
 )
 from benchmarks.studies.runs import Run, Runner, best_of, difference
 from benchmarks.studies.trials import Row
@@ -67,10 +67,10 @@ def test_a_study_ends_in_a_row_for_each_method_and_goes_on_after_a_kill(
         assert len(scores(row)) == 2
         assert row.tuning[row.chosen] == max(row.tuning.values())
     assert len(rows[2].tuning) == 2 * len(METHODS["FedRS"].grid), "with each optimiser"
-    lines = table(rows)
-    assert "±" in lines[1][4]
+    lines = compared(rows)
+    assert lines[0]["accuracy"].deviation is not None
     mean = np.subtract(scores(rows[1]), scores(rows[0])).mean()
-    assert lines[2][5].startswith(f"{mean:+.3f} ± ")
+    assert lines[1]["against none"] == pytest.approx(mean)
 
     files = sorted((tmp_path / "runs").iterdir())
     assert len(files) == 2 * (2 + len(METHODS["FedRS"].grid)) + 2 * 3
@@ -111,7 +111,9 @@ def test_a_difference_is_by_seed_with_its_confidence_interval() -> None:
     assert found.deviation == pytest.approx(0.1)
     rows = [ended_in("one-sgd", "none", (0.4, 0.5, 0.6))]
     rows += [ended_in("one-sgd", "noise", (0.5, 0.7, 0.9))]
-    assert table(rows)[2][5] == f"+0.200 ± {4.303 * 0.1 / math.sqrt(3):.3f}"
+    row = compared(rows)[1]
+    assert row["against none"] == pytest.approx(0.2)
+    assert row["within"] == pytest.approx(4.303 * 0.1 / math.sqrt(3), rel=1e-3)
 
 
 def test_a_score_is_the_mean_of_the_last_tests_of_a_finished_run() -> None:
