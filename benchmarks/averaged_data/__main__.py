@@ -23,9 +23,8 @@ import numpy as np
 
 from benchmarks.shared.harness import parser, show, table
 from benchmarks.studies.data import read, tune_and_test
-from benchmarks.studies.runs import Run, Runner, best_of
-from benchmarks.studies.trials import Row, Tables, Trials, each, read_tables, recipe_of
-from edgefed.config.recipes.recipe import Recipe
+from benchmarks.studies.runs import Run, Runner
+from benchmarks.studies.trials import Row, Tables, each, merged, read_tables, rows_of
 from edgefed.simulator.sweep.statistics import spread
 
 LAST = 5
@@ -74,35 +73,26 @@ def prepare(setup: Setup, data: Path, folder: Path) -> dict[str, Path]:
     return tune_and_test(folder, arrays, train, apart, tested, **more)
 
 
-def choices(method: str) -> dict[str, Tables]:
+def choices(setup: Setup, method: str) -> dict[str, Tables]:
     """Return the tables of everything that a method is tuned over, by the words for it."""
     algorithm = method.split(maxsplit=1)[0]
-    return {
-        " ".join([*(f"{key}={value}" for key, value in own.items()), f"rate={rate}"]): {
+    found = {}
+    for rate, own in itertools.product(RATES, METHODS[method]):
+        words = " ".join([*(f"{key}={value}" for key, value in own.items()), f"rate={rate}"])
+        tables = {
             "algorithm": {"name": algorithm, **own},
             "training": {"learning_rate": rate},
         }
-        for rate, own in itertools.product(RATES, METHODS[method])
-    }
+        found[words] = merged(TABLES["recipe"], setup.recipe, tables)
+    return found
 
 
 def study(name: str, data: Path, seeds: Sequence[int], runner: Runner) -> list[Row]:
     """Return the rows of one set-up: tuned on samples kept apart, then tested."""
-    setup, rows = SETUPS[name], []
+    setup = SETUPS[name]
     files = prepare(setup, data, runner.folder / name)
-    for method in METHODS:
-        tables = choices(method)
-
-        def recipe(
-            words: str, part: str, seed: int, tables: Mapping[str, Tables] = tables
-        ) -> Recipe:
-            return recipe_of(files[part], seed, TABLES["recipe"], setup.recipe, tables[words])
-
-        trials = Trials(runner, f"{name}, {method}", recipe, last=LAST)
-        tuning = trials.tuned(tables, TUNING_SEEDS)
-        best = best_of(tuning)
-        rows.append(Row(name, method, best, tuning, trials.tested(best, seeds)))
-    return rows
+    methods = {method: choices(setup, method) for method in METHODS}
+    return rows_of(name, runner, files, methods, {"tune": TUNING_SEEDS, "test": seeds}, LAST)
 
 
 def figures(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ file in the work folder, and is not repeated.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -24,9 +24,8 @@ import numpy as np
 
 from benchmarks.shared.harness import parser, show, table
 from benchmarks.studies.data import images, tune_and_test
-from benchmarks.studies.runs import Runner, best_of, difference
-from benchmarks.studies.trials import Row, Tables, Trials, each, read_tables, recipe_of
-from edgefed.config.recipes.recipe import Recipe
+from benchmarks.studies.runs import Runner, difference
+from benchmarks.studies.trials import Row, Tables, each, merged, read_tables, rows_of
 from edgefed.simulator.sweep.statistics import spread
 
 LAST = 5
@@ -94,15 +93,15 @@ def prepare(setup: Setup, data: Path, folder: Path) -> tuple[str, dict[str, Path
     return network, tune_and_test(folder, arrays, train, apart, tested)
 
 
-def choices(method: Method, trainings: Sequence[str]) -> dict[str, Tables]:
+def choices(setup: Setup, network: str, method: Method) -> dict[str, Tables]:
     """Return the tables of everything that a method is tuned over, by the words for it."""
-    return {
-        ", ".join([training, *(f"{key} = {value}" for key, value in own.items())]): {
-            "training": TABLES["trainings"][training],
-            "algorithm": own,
-        }
-        for training, own in itertools.product(trainings, method.grid)
-    }
+    given = {"model": {"name": network}, "data": {"classes_per_device": setup.labels}}
+    found = {}
+    for training, own in itertools.product(setup.trainings, method.grid):
+        words = ", ".join([training, *(f"{key} = {value}" for key, value in own.items())])
+        chosen = {"training": TABLES["trainings"][training], "algorithm": own}
+        found[words] = merged(TABLES["recipe"], given, setup.recipe, method.recipe, chosen)
+    return found
 
 
 def study(
@@ -113,28 +112,14 @@ def study(
     methods: Sequence[str] = tuple(METHODS),
 ) -> list[Row]:
     """Return the rows of one set-up, of these methods: tuned on samples kept apart, then tested."""
-    setup, rows = SETUPS[name], []
+    setup = SETUPS[name]
     network, files = prepare(setup, data, runner.folder / name)
-    given = {"model": {"name": network}, "data": {"classes_per_device": setup.labels}}
-    for key in (key for key in setup.methods if key in methods):
-        method = METHODS[key]
-        tables = choices(method, setup.trainings)
-
-        def recipe(
-            words: str,
-            part: str,
-            seed: int,
-            own: Tables = method.recipe,
-            tables: Mapping[str, Tables] = tables,
-        ) -> Recipe:
-            layers = (TABLES["recipe"], given, setup.recipe, own, tables[words])
-            return recipe_of(files[part], seed, *layers)
-
-        trials = Trials(runner, f"{name}, {key}", recipe, last=LAST)
-        tuning = trials.tuned(tables, TUNING_SEEDS) if len(tables) > 1 else {}
-        best = best_of(tuning or dict.fromkeys(tables, 0.0))
-        rows.append(Row(name, key, best, tuning, trials.tested(best, seeds)))
-    return rows
+    tried = {
+        method: choices(setup, network, METHODS[method])
+        for method in setup.methods
+        if method in methods
+    }
+    return rows_of(name, runner, files, tried, {"tune": TUNING_SEEDS, "test": seeds}, LAST)
 
 
 def scores(row: Row) -> list[float]:

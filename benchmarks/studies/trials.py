@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, TypeVar
 
-from benchmarks.studies.runs import Look, Run, Runner
+from benchmarks.studies.runs import Look, Run, Runner, best_of
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.layers import ValueLayer, merge
 from edgefed.config.values.toml import read_toml
@@ -105,3 +105,36 @@ class Trials:
         return {
             setting: [known[case] for case in cases.values()] for setting, cases in words.items()
         }
+
+
+def rows_of(
+    setup: str,
+    runner: Runner,
+    files: Mapping[str, Path],
+    methods: Mapping[str, Mapping[str, Tables]],
+    seeds: Mapping[Part, Sequence[int]],
+    last: int,
+) -> list[Row]:
+    """Return a row for each method: tuned, unless it has one setting, then tested.
+
+    Args:
+        setup: its name.
+        runner: of the runs.
+        files: of the data of each part.
+        methods: the tables of each setting, by the words for it.
+        seeds: of each part.
+        last: tests that make a score.
+    """
+    rows = []
+    for method, choices in methods.items():
+
+        def recipe(
+            words: str, part: Part, seed: int, choices: Mapping[str, Tables] = choices
+        ) -> Recipe:
+            return recipe_of(files[part], seed, choices[words])
+
+        trials = Trials(runner, f"{setup}, {method}", recipe, last=last)
+        tuning = trials.tuned(choices, seeds["tune"]) if len(choices) > 1 else {}
+        best = best_of(tuning) if tuning else next(iter(choices))
+        rows.append(Row(setup, method, best, tuning, trials.tested(best, seeds["test"])))
+    return rows
