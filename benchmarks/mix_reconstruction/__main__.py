@@ -196,35 +196,34 @@ def repeated(
 ) -> Iterator[Result]:
     """Attack records of a device, each with many mixes that it dominates."""
     chosen = generator.choice(len(device), count, replace=False)
-    pixels, size = records.pixels[device], sizes(records)[-1]
-    truths = device[chosen]
+    truths, size, scale = device[chosen], sizes(records)[-1], settings.noise_scale
     sets = candidate_sets(records.labels, truths, size, generator)[:, :-1]
-    means, guesses = (
-        {repeats: np.empty((count, pixels.shape[1])) for repeats in REPEATS} for _ in range(2)
-    )
     same = [records.label_moments[int(label)] for label in records.labels[truths]]
-    for place, record in enumerate(chosen):
-        # The only record of its label dominates all mixes of it.
-        alone = (np.arange(len(device)) == record).astype(np.int64)
-        made = draw_ingredients(alone, 1, REPEATS[-1], settings, generator)
-        mixes = quantised(mixes_of(made, pixels, pixels, settings, generator)) / 255
-        for repeats in REPEATS:
-            means[repeats][place] = mixes[:repeats].mean(axis=0)
-            guesses[repeats][place] = restored(
-                mixes[:repeats], same[place], records.moments, settings
-            )
     pictures = list(records.pixels[truths])
     chance = float(
-        np.mean([psnr(each.mean, truth) for each, truth in zip(same, pictures, strict=True)])
+        np.mean([psnr(own.mean, each) for own, each in zip(same, pictures, strict=True)])
     )
-    scores = by_correlation(np.concatenate(list(means.values())), records.pixels)
-    for found, (repeats, guess) in zip(
-        np.split(scores, len(REPEATS)), guesses.items(), strict=True
-    ):
-        setting, scale = counted(repeats, "mix", "mixes"), settings.noise_scale
-        ratio = float(np.mean(list(map(psnr, guess, pictures))))
+    dominated = [_dominated(records.pixels[device], each, settings, generator) for each in chosen]
+    for repeats in REPEATS:
+        seen = [mixes[:repeats] / 255 for mixes in dominated]
+        guesses = [
+            restored(each, own, records.moments, settings)
+            for each, own in zip(seen, same, strict=True)
+        ]
+        scores = by_correlation(np.stack([each.mean(axis=0) for each in seen]), records.pixels)
+        setting = counted(repeats, "mix", "mixes")
+        ratio = float(np.mean(list(map(psnr, guesses, pictures))))
         yield Result("repeated", scale, setting, "PSNR", ratio, chance)
-        yield Result("repeated", scale, setting, f"named of {size}", named(found, sets), 1 / size)
+        yield Result("repeated", scale, setting, f"named of {size}", named(scores, sets), 1 / size)
+
+
+def _dominated(
+    pixels: Array, record: int, settings: MixSettings, generator: np.random.Generator
+) -> Array:
+    """Return as many mixes as are averaged at most, all of them dominated by one record."""
+    alone = (np.arange(len(pixels)) == record).astype(np.int64)  # the only one of its label
+    made = draw_ingredients(alone, 1, REPEATS[-1], settings, generator)
+    return quantised(mixes_of(made, pixels, pixels, settings, generator))
 
 
 def linear(
