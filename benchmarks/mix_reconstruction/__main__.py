@@ -43,7 +43,7 @@ from benchmarks.mix_reconstruction.mix_estimates import (
     told_apart,
     weights_of,
 )
-from benchmarks.shared.harness import parser, show
+from benchmarks.shared.harness import parser, show, table
 from benchmarks.studies.data import read
 from edgefed.data.sets.digits import DigitsOptions, load_digits
 from edgefed.report.mix_sheet import scale_in_words
@@ -55,7 +55,7 @@ from edgefed.sharing.label_mixes import (
     quantised,
 )
 from edgefed.sharing.types import Array, Indices
-from edgefed.terminal.console import columns
+from edgefed.simulator.sweep.statistics import Spread
 from edgefed.terminal.units import counted
 
 SCALES = (0.0, 8 / 255, 16 / 255, 64 / 255)
@@ -288,19 +288,15 @@ def summary(runs: Sequence[Sequence[Result]]) -> list[dict[str, Any]]:
     return rows
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
+def by_scale(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each attack, with a column for each noise scale."""
-    scales = list(dict.fromkeys(row["noise_scale"] for row in rows))
-    lines: dict[tuple[str, str, str], list[str]] = {}
+    lines: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in rows:
-        digits = 1 if row["measure"] == "PSNR" else 3
-        line = lines.setdefault((row["attack"], row["setting"], row["measure"]), [])
-        if not line:
-            line.append(f"{row['chance']:.{digits}f}")
-        error = "" if row["deviation"] is None else f" ± {row['deviation']:.{digits}f}"
-        line.append(f"{row['mean']:.{digits}f}{error}")
-    head = ("ATTACK", "SETTING", "MEASURE", "CHANCE", *map(scale_in_words, scales))
-    return columns([head, *((*key, *line) for key, line in lines.items())])
+        head = {key: row[key] for key in ("attack", "setting", "measure", "chance")}
+        line = lines.setdefault((row["attack"], row["setting"], row["measure"]), head)
+        found = Spread(row["mean"], row["deviation"], 0)
+        line[scale_in_words(row["noise_scale"])] = found
+    return list(lines.values())
 
 
 def main() -> None:
@@ -315,7 +311,7 @@ def main() -> None:
     settings = MixSettings(*(getattr(options, key) for key in weights))
     size = Size(*(getattr(options, key) for key in sizes_of))
     rows = summary([attack(records, settings, size, 1 + seed) for seed in range(options.seeds)])
-    show(options, rows, table(rows), indent=2)
+    show(options, rows, table(by_scale(rows)), indent=2)
 
 
 if __name__ == "__main__":
