@@ -15,7 +15,7 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -24,16 +24,17 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from benchmarks.poisoning.attackers import ATTACKS, TARGET, Attacking, poisoned, with_pattern
+from benchmarks.poisoning.attackers import ATTACKS, TARGET, Attacking, with_pattern
 from benchmarks.shared.harness import parser, show, table
 from benchmarks.studies.trials import Tables, merged, read_tables
-from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.models.run_model import load_dataset
 from edgefed.data.base.types import Shard
+from edgefed.events.base.model import Event
 from edgefed.files.samples import Samples
 from edgefed.learn.base.types import Array, Tensors
 from edgefed.process.clock import SystemClock
-from edgefed.simulator.executors import Executor, Sequential
+from edgefed.simulator.executors import Executor
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.sweep.statistics import spread
 
@@ -86,41 +87,26 @@ class Found:
     quarantined: tuple[str, ...]
 
 
-def attacker(attack: str) -> Callable[..., tuple[Executor, str]]:
-    """Return what makes the executor of a simulation with malicious devices."""
-
-    def make(
-        shards: Sequence[Shard], settings: SimulationSection, tell: Callable[[str], None]
-    ) -> tuple[Executor, str]:
-        del settings, tell
-        held = [
-            poisoned(shard, attack) if number in MALICIOUS else shard
-            for number, shard in enumerate(shards)
-        ]
-        return Attacking(Sequential(held), MALICIOUS, attack), ""
-
-    return make
-
-
 def run(case: Case, folder: Path) -> Found:
     """Run a case and return what became of the model."""
     recipe = case.recipe()
-    simulation = Simulation(recipe, folder, SystemClock(), executors=attacker(case.attack))
-    replies: list[tuple[str, str]] = []
-    simulation.journal.listen(
-        lambda event, _: (
-            replies.append((event.fields["device"], event.fields["outcome"]))
-            if event.kind == "reply"
-            else None
-        )
-    )
+    refused: list[str] = []
+
+    def executor(shards: Sequence[Shard], *_: Any) -> tuple[Executor, str]:
+        return Attacking(shards, MALICIOUS, case.attack), ""
+
+    def hear(event: Event, _: int) -> None:
+        if event.kind == "reply" and event.fields["outcome"] != "accepted":
+            refused.append(event.fields["device"])
+
+    simulation = Simulation(recipe, folder, SystemClock(), executors=executor)
+    simulation.journal.listen(hear)
     result = simulation.run()
     if result.record.status != "finished":
         return Found(0.0, 0.0, 0, 0, ())
     weights = load_file(result.folder / "model.safetensors")
     test = load_dataset(recipe, folder).test
     bad = {f"device-{number:02d}" for number in MALICIOUS}
-    refused = [device for device, outcome in replies if outcome != "accepted"]
     views = simulation.journal.snapshot.devices
     return Found(
         accuracy=float((predicted(weights, test.inputs) == test.targets).mean()),

@@ -57,7 +57,7 @@ class Run:
         return math.fsum(found) / len(found) if found and self.ended == "finished" else math.nan
 
 
-class Observed:
+class Observed(Sequential):
     """Runs the devices' tasks one after another and keeps the devices' private state.
 
     Attributes:
@@ -66,23 +66,20 @@ class Observed:
     """
 
     def __init__(self, shards: Sequence[Shard]) -> None:
+        super().__init__(shards)
         names = device_names(len(shards))
         self.shards = dict(zip(names, shards, strict=True))
         self.private: dict[str, Private] = {}
         self._names = names
-        self._inner = Sequential(shards)
 
     def outcomes(
         self, orders: Sequence[WorkOrder], read: Callable[[str], bytes], stop: Callable[[], bool]
     ) -> Iterator[tuple[WorkOrder, Outcome]]:
         """Yield outcomes in the order of completion."""
-        for order, outcome in self._inner.outcomes(orders, read, stop):
+        for order, outcome in super().outcomes(orders, read, stop):
             if outcome.status == "ok" and order.task.question != "evaluate":
                 self.private[self._names[order.device]] = outcome.private
             yield order, outcome
-
-    def close(self) -> None:
-        """Release nothing: no process was started."""
 
 
 Look = Callable[[int, State, Observed], dict[str, Any]]
