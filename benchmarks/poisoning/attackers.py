@@ -40,8 +40,8 @@ ATTACKS = (
 TARGET = 0
 """The label that images with the pattern are to get."""
 
-SCALE = 100.0
-BOOST = 5.0
+FACTORS = {"sign-flip": -1.0, "scaling": 100.0, "backdoor-x5": 5.0}
+"""What attacks multiply their updates by."""
 
 
 def with_pattern(images: Array) -> Array:
@@ -96,9 +96,7 @@ class Attacking(Sequential):
             blob = self._first.setdefault(device, blob)
         elif self._attack == "nan":
             blob = _not_numbers(blob)
-        elif factor := {"sign-flip": -1.0, "scaling": SCALE, "backdoor-x5": BOOST}.get(
-            self._attack
-        ):
+        elif factor := FACTORS.get(self._attack):
             blob = _exact({name: factor * array for name, array in decode(blob, None).items()})
         return replace(outcome, blobs={**outcome.blobs, "delta": blob})
 
