@@ -204,19 +204,18 @@ def traffic(run: Run) -> float:
 
 def compared(rows: Sequence[Tables]) -> list[Tables]:
     """Return the figures of rows for people; differences are from FedAvg, by seed."""
-    known = {row["method"]: row["scores"].get("known", []) for row in rows}
+    known = {row["method"]: row["scores"].get("known") for row in rows}
+    base = known.get("FedAvg")
     return [
         {
             "method": row["method"],
             "chosen": row["chosen"],
-            **row["accuracy"],
-            "against FedAvg": difference(known[row["method"]], known["FedAvg"])
-            if "FedAvg" in known
-            else None,
+            **{mode: row["accuracy"].get(mode) for mode in MODES},
+            "against FedAvg": difference(own, base) if base and own else None,
             "bytes a round": row["bytes_per_device_and_round"],
             "seconds": row["seconds"],
         }
-        for row in rows
+        for row, own in zip(rows, known.values(), strict=True)
     ]
 
 

@@ -276,7 +276,9 @@ def main() -> None:
     for name, part in itertools.product(options.setups, options.only):
         study = Study(name, SETUPS[name], options.data, runner, range(1, options.seeds + 1))
         found[f"{name}, {part}"], titled = _part(study, part, options.methods, options.epochs)
-        for title, lines in titled.items() if not options.json else ():
+        for title, lines in titled.items():
+            if options.json or not lines:
+                continue
             print(f"\n{name}, {part}: {title}\n{table(lines)}", flush=True)
     if options.json:
         show(options, found, indent=2)
