@@ -16,6 +16,7 @@ file in the work folder, and is not repeated.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,181 +25,174 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.expert_study.device_tests import DeviceTests
-from benchmarks.expert_study.setups import (
-    ABLATIONS,
-    DIGITS,
-    EVERY,
-    METHODS,
-    PERMUTED_DIGITS,
-    STARTS,
-    Choice,
-    Method,
-    Permuted,
-    Setup,
-    choices,
-    dealt,
-    halves,
-    permuted_file,
-    permuted_recipe,
-    read,
-    recipe_of,
-)
-from benchmarks.shared.harness import parser, show
+from benchmarks.expert_study.samples import dealt, halves, permuted_file, read
+from benchmarks.shared.harness import parser, show, table
 from benchmarks.studies.data import written
-from benchmarks.studies.runs import Look, Observed, Run, Runner, best_of, difference, spoken
-from edgefed.algorithms.composed.registry import make
+from benchmarks.studies.runs import Look, Observed, Run, Runner, best_of, difference
+from benchmarks.studies.trials import Row, Tables, Trials, each, read_tables, recipe_of
 from edgefed.algorithms.interface.base import State
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.models.run_model import load_dataset, make_model
-from edgefed.data.devices.partition import deal, planted_orders
-from edgefed.learn.training.trainer import Trainer
-from edgefed.seeds import derive
+from edgefed.data.devices.partition import planted_orders
 from edgefed.simulator.sweep.statistics import spread
-from edgefed.terminal.console import columns
 
-PARTS = ("accuracy", "ablation", "permutation")
 LAST, BETWEEN = 3, 2
 """Tests that make a score, and the rounds from one to the next."""
 
 TUNING_SEED = 101
 MODES = ("known", "start", "average", "fitted", "fitted long", "marginal")
-Files = tuple[Path, Path]
-"""Of the devices that train, and of the new ones."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is trained.
+
+    Attributes:
+        algorithm: the recipe's table, without the server optimiser.
+        personal: the preset of the recipe's ``[personal]`` table.
+        wider: factor of the network's channels and units; 2 gives about 4 times the bytes.
+        tuned_as: the method whose settings are taken; empty for those of its own.
+    """
+
+    algorithm: Tables
+    personal: str = "none"
+    wider: float = 1.0
+    tuned_as: str = ""
+
+    @property
+    def mixture(self) -> bool:
+        """Whether it is a mixture of experts."""
+        return bool(self.algorithm["name"] == "fedmoe")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One experiment.
+
+    Attributes:
+        devices, new: that train, and that never do.
+        samples: of each device; a quarter of them is held out.
+        alpha: concentration of labels, multiplied by each label's share.
+        recipe: its tables over those of all.
+    """
+
+    devices: int
+    samples: int
+    new: int = 0
+    alpha: float = 1.0
+    recipe: Tables = field(default_factory=dict)
+
+
+TABLES = read_tables(__file__)
+METHODS = each(Method, TABLES["methods"])
+ABLATIONS = each(Method, TABLES["ablations"])
+EVERY: Mapping[str, Method] = {**METHODS, **ABLATIONS}
+SETUPS = each(Setup, TABLES["setups"])
+PERMUTED = each(Setup, TABLES["permuted"])
+PARTS: Mapping[str, Mapping[str, Method]] = {
+    "accuracy": METHODS,
+    "ablation": ABLATIONS,
+    "permutation": {},
+}
 
 
 # -- accuracy and bytes ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Row:
-    """One method.
-
-    Attributes:
-        chosen: words of its setting.
-        scores: by mode, one for each seed; a mode that the method lacks is missing.
-        traffic: bytes that a device is sent and sends in a round, one for each seed.
-        seconds: of CPU time, one for each seed.
-        tuning: accuracy on known devices in the other samples, by setting.
-    """
-
-    method: str
-    chosen: str
-    scores: Mapping[str, tuple[float, ...]]
-    traffic: tuple[float, ...]
-    seconds: tuple[float, ...] = ()
-    tuning: Mapping[str, float] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the row as ``--json`` has it."""
-        return {
-            "method": self.method,
-            "chosen": self.chosen,
-            "accuracy": {mode: spread(each).__dict__ for mode, each in self.scores.items()},
-            "scores": {mode: list(each) for mode, each in self.scores.items()},
-            "bytes_per_device_and_round": spread(self.traffic).__dict__,
-            "seconds": spread(self.seconds).__dict__,
-            "tuning": dict(self.tuning),
-        }
+def choices(method: Method) -> Mapping[str, Tables]:
+    """Return the tables that a method is tuned over, by the words for them."""
+    return {**TABLES["choices"], **(TABLES["table_choices"] if method.mixture else {})}
 
 
-@dataclass(frozen=True)
-class Study:
-    """The methods of one set-up.
-
-    Attributes:
-        data: folder of ``mnist/mnist.npz``.
-        seeds: of the tests.
-    """
-
-    setup: Setup
-    data: Path
-    runner: Runner
-    seeds: Sequence[int]
-
-    def rows(self, methods: Sequence[str]) -> list[Row]:
-        """Return a row for each method: tuned on other samples, then tested."""
-        arrays = halves(read(self.data))
-        tune = self._files(arrays["tune"], TUNING_SEED)
-        test = {seed: self._files(arrays["test"], seed) for seed in self.seeds}
-        tuned: dict[str, dict[str, float]] = {}
-        rows = []
-        for name in methods:
-            source = EVERY[name].tuned_as or name
-            if source not in tuned:
-                tuned[source] = {
-                    words: self._run(f"{source}, tuned, {words}", EVERY[source], choice, tune)
-                    .score("known", LAST)
-                    for words, choice in choices(EVERY[source]).items()
-                }  # fmt: skip
-            found = tuned[source]
-            rows.append(self._row(name, best_of(found), test, found if source == name else {}))
-        return rows
-
-    def _files(self, arrays: Mapping[str, Any], seed: int) -> Files:
-        setup, folder = self.setup, self.runner.folder / "data"
-        parts = dealt(arrays, (setup.devices, setup.new), setup.samples, setup.alpha, seed)
-        return written(folder, "known", parts[0]), written(folder, "new", parts[1])
-
-    def _row(
-        self, name: str, words: str, files: Mapping[int, Files], tuning: Mapping[str, float]
-    ) -> Row:
-        method, choice = EVERY[name], choices(EVERY[name])[words]
-        runs = [
-            self._run(f"{name}, {words}", method, choice, pair, seed)
-            for seed, pair in files.items()
-        ]
-        scores = {mode: tuple(run.score(mode, LAST) for run in runs) for mode in MODES}
-        return Row(
-            name,
-            words,
-            {mode: each for mode, each in scores.items() if not all(map(math.isnan, each))},
-            tuple(traffic(run) / self.setup.cohort for run in runs),
-            tuple(run.seconds for run in runs),
-            tuning,
-        )
-
-    def _run(
-        self, case: str, method: Method, choice: Choice, files: Files, seed: int = TUNING_SEED
-    ) -> Run:
-        recipe = recipe_of(self.setup, method, choice, files[0], seed)
-        new = None if seed == TUNING_SEED else files[1]
-        run = self.runner.run(case, recipe, self._look(recipe, new))
-        assert run is not None
-        return run
-
-    def _look(self, recipe: Recipe, new: Path | None) -> Look:
-        """Return the tests after the last rounds; without new devices, of known ones only."""
-        rounds = self.setup.rounds
-        wanted = range(rounds, max(0, rounds - LAST * BETWEEN), -BETWEEN)
-        tests: list[DeviceTests] = []
-
-        def look(number: int, state: State, devices: Observed) -> dict[str, float]:
-            if number not in wanted:
-                return {}
-            if not tests:
-                tests.append(device_tests(recipe, devices, new))
-            return tests[0].scores(state, devices.private, last=number == rounds)
-
-        return look
+def tables_of(setup: Setup, method: Method) -> tuple[Tables, ...]:
+    """Return the tables of a method's recipe in a set-up."""
+    server = TABLES["servers"]["mixture" if method.mixture else "others"]
+    own = {
+        "algorithm": {**server, **method.algorithm},
+        "personal": {"preset": method.personal},
+        "model": widened(setup.recipe["model"], method.wider),
+        "simulation": {"devices": setup.devices},
+    }
+    return TABLES["recipe"], setup.recipe, own
 
 
-def device_tests(recipe: Recipe, devices: Observed, file: Path | None) -> DeviceTests:
-    """Return the tests of a run on the devices that train, and on those of another file."""
-    everyone = recipe.rounds.model_copy(update={"cohort": 0})
-    algorithm = make(recipe.model_copy(update={"rounds": everyone}))
-    dataset = load_dataset(recipe, None)
-    model = make_model(recipe, dataset.shape, dataset.classes, 0)
-    algorithm.check_model(model)
-    new = {}
-    if file is not None:
-        section = recipe.data.model_copy(update={"path": str(file.absolute())})
-        other = load_dataset(recipe.model_copy(update={"data": section}), None)
-        count = len(set(other.groups.tolist())) if other.groups is not None else 0
-        shards = deal(other, section, count, recipe.simulation.holdout or 0.0, recipe.seed)
-        new = {f"new-{number:02d}": shard for number, shard in enumerate(shards)}
-    seed = derive(recipe.seed, "device tests")
-    preset = recipe.personal.preset
-    return DeviceTests(algorithm, Trainer(model), devices.shards, new, preset, seed)
+def widened(model: Tables, factor: float) -> dict[str, Any]:
+    """Return a network with so many times the channels and units."""
+
+    def wider(value: Any) -> Any:
+        if isinstance(value, list):
+            return [wider(each) for each in value]
+        return round(factor * value) if isinstance(value, int) else value
+
+    return {key: wider(value) for key, value in model.items()}
+
+
+def study(
+    name: str, data: Path, seeds: Sequence[int], runner: Runner, methods: Sequence[str]
+) -> list[Row]:
+    """Return a row for each method in a set-up: tuned on other samples, then tested."""
+    setup, arrays = SETUPS[name], halves(read(data))
+    files = {TUNING_SEED: _files(setup, arrays["tune"], runner.folder, TUNING_SEED)}
+    files |= {seed: _files(setup, arrays["test"], runner.folder, seed) for seed in seeds}
+
+    def look(recipe: Recipe) -> Look:
+        return look_of(recipe, None if recipe.seed == TUNING_SEED else files[recipe.seed][1])
+
+    def trials(key: str) -> Trials:
+        tables, own = tables_of(setup, EVERY[key]), choices(EVERY[key])
+
+        def recipe(words: str, _: str, seed: int) -> Recipe:
+            return recipe_of(files[seed][0], seed, *tables, own[words])
+
+        return Trials(runner, key, recipe, "known", LAST, look)
+
+    tuned: dict[str, dict[str, float]] = {}
+    rows = []
+    for key in methods:
+        source = EVERY[key].tuned_as or key
+        if source not in tuned:
+            tuned[source] = trials(source).tuned(choices(EVERY[source]), [TUNING_SEED])
+        best = best_of(tuned[source])
+        tuning = tuned[source] if source == key else {}
+        rows.append(Row(name, key, best, tuning, trials(key).tested(best, seeds)))
+    return rows
+
+
+def _files(setup: Setup, arrays: Tables, folder: Path, seed: int) -> tuple[Path, Path]:
+    """Return the file of the devices that train, and that of the new ones."""
+    known, new = dealt(arrays, (setup.devices, setup.new), setup.samples, setup.alpha, seed)
+    return written(folder / "data", "known", known), written(folder / "data", "new", new)
+
+
+def look_of(recipe: Recipe, new: Path | None) -> Look:
+    """Return the tests after the last rounds; without new devices, of known ones only."""
+    rounds = recipe.rounds.count
+    wanted = range(rounds, max(0, rounds - LAST * BETWEEN), -BETWEEN)
+    tests: list[DeviceTests] = []
+
+    def look(number: int, state: State, devices: Observed) -> dict[str, float]:
+        if number not in wanted:
+            return {}
+        if not tests:
+            tests.append(DeviceTests.of(recipe, devices.shards, new))
+        return tests[0].scores(state, devices.private, last=number == rounds)
+
+    return look
+
+
+def figures(row: Row) -> dict[str, Any]:
+    """Return a row as ``--json`` has it; a mode that the method lacks is missing."""
+    found = {mode: [run.score(mode, LAST) for run in row.runs] for mode in MODES}
+    scores = {mode: own for mode, own in found.items() if not all(map(math.isnan, own))}
+    cohort = SETUPS[row.setup].recipe["rounds"]["cohort"]
+    return {
+        "method": row.method,
+        "chosen": row.chosen,
+        "accuracy": {mode: spread(own) for mode, own in scores.items()},
+        "scores": scores,
+        "bytes_per_device_and_round": spread([traffic(run) / cohort for run in row.runs]),
+        "seconds": spread([run.seconds for run in row.runs]),
+        "tuning": row.tuning,
+    }
 
 
 def traffic(run: Run) -> float:
@@ -208,22 +202,21 @@ def traffic(run: Run) -> float:
     return sum(rounds) / max(1, len(rounds))
 
 
-def table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return the rows as text; differences are from FedAvg, by seed."""
-    base = {row.method: row.scores for row in rows}.get("FedAvg", {})
-    head = ("METHOD", "CHOSEN", "KNOWN", "AGAINST FEDAVG", "NEW, AS THEY START", "NEW, AVERAGE")
-    found: list[tuple[str, ...]] = [
-        (*head, "NEW, FITTED", "NEW, FITTED LONG", "NEW, MARGINAL", "KB A ROUND", "CPU S")
+def compared(rows: Sequence[Tables]) -> list[Tables]:
+    """Return the figures of rows for people; differences are from FedAvg, by seed."""
+    known = {row["method"]: row["scores"].get("known") for row in rows}
+    base = known.get("FedAvg")
+    return [
+        {
+            "method": row["method"],
+            "chosen": row["chosen"],
+            **{mode: row["accuracy"].get(mode) for mode in MODES},
+            "against FedAvg": difference(own, base) if base and own else None,
+            "bytes a round": row["bytes_per_device_and_round"],
+            "seconds": row["seconds"],
+        }
+        for row, own in zip(rows, known.values(), strict=True)
     ]
-    for row in rows:
-        against = ""
-        if "known" in base and row.method != "FedAvg":
-            against = spoken(difference(row.scores["known"], base["known"]), "{:+.3f}")
-        modes = [spoken(spread(row.scores.get(mode, ()))) for mode in MODES]
-        kilobytes = spoken(spread([each / 1000 for each in row.traffic]), "{:.0f}")
-        seconds = spoken(spread(row.seconds), "{:.0f}")
-        found.append((row.method, row.chosen, modes[0], against, *modes[1:], kilobytes, seconds))
-    return found
 
 
 # -- clusters of devices --------------------------------------------------------------------------
@@ -257,36 +250,48 @@ class Clusters:
 
 
 def clusters(
-    setup: Permuted, experts: int, start: str, data: Path, runner: Runner, seeds: Sequence[int]
+    setup: Setup, experts: int, start: str, data: Path, runner: Runner, seeds: Sequence[int]
 ) -> Clusters:
     """Return the clusters that a number of experts with one start finds."""
-    accuracy, reachable, pure = [], [], []
-    for seed in seeds:
-        file = permuted_file(setup, data, runner.folder / "data", seed)
-        recipe = permuted_recipe(setup, experts, start, file, seed)
-        run = runner.run(f"permutation, K = {experts}, {start}, {seed}", recipe)
-        assert run is not None
-        orders = planted_orders(recipe.data, setup.devices, seed).tolist()
-        sizes = sorted(Counter(orders).values(), reverse=True)
-        accuracy.append(tuple(run.values("cluster_accuracy")))
-        reachable.append(sum(sizes[:experts]) / len(orders))
-        pure.append(run.score("cluster_purity") == 1)
-    return Clusters(experts, start, tuple(accuracy), tuple(reachable), tuple(pure))
+    own = {
+        "algorithm": {"experts": experts, "start": start},
+        "simulation": {"devices": setup.devices},
+    }
+    tables = (TABLES["permutation_recipe"], setup.recipe, own)
 
+    def recipe(_: str, __: str, seed: int) -> Recipe:
+        count = setup.devices * setup.samples
+        file = permuted_file(count, data, runner.folder / "data", seed)
+        return recipe_of(file, seed, *tables)
 
-def clusters_table(rows: Sequence[Clusters]) -> list[tuple[str, ...]]:
-    """Return the rows as text."""
-    found: list[tuple[str, ...]] = [
-        ("EXPERTS", "START", "ROUND 1", "ROUND 10", "REACHABLE", "FROM ROUND", "PURE")
+    runs = Trials(runner, "permutation", recipe).tested(f"K = {experts}, {start}", seeds)
+    orders = [
+        planted_orders(recipe("", "", seed).data, setup.devices, seed).tolist() for seed in seeds
     ]
-    for each in rows:
-        first = " ".join(f"{values[0]:.2f}" for values in each.accuracy)
-        last = " ".join(f"{values[-1]:.2f}" for values in each.accuracy)
-        best = " ".join(f"{value:.2f}" for value in each.reachable)
-        rounds = " ".join(str(number or "-") for number in each.rounds)
-        pure = f"{sum(each.pure)} of {len(each.pure)}"
-        found.append((str(each.experts), each.start, first, last, best, rounds, pure))
-    return found
+    sizes = [sorted(Counter(own).values(), reverse=True) for own in orders]
+    return Clusters(
+        experts,
+        start,
+        tuple(tuple(run.values("cluster_accuracy")) for run in runs),
+        tuple(sum(own[:experts]) / sum(own) for own in sizes),
+        tuple(run.score("cluster_purity") == 1 for run in runs),
+    )
+
+
+def clusters_rows(rows: Sequence[Clusters]) -> list[Tables]:
+    """Return the rows for people; what differs by seed is one value a seed."""
+    return [
+        {
+            "experts": row.experts,
+            "start": row.start,
+            "round 1": [values[0] for values in row.accuracy],
+            "last round": [values[-1] for values in row.accuracy],
+            "reachable": row.reachable,
+            "from round": [number or "-" for number in row.rounds],
+            "pure": f"{sum(row.pure)} of {len(row.pure)}",
+        }
+        for row in rows
+    ]
 
 
 # -- the command ----------------------------------------------------------------------------------
@@ -299,25 +304,22 @@ def main() -> None:
     command.add_argument("--seeds", type=int, choices=range(1, 11), default=3)
     options = command.parse_args()
     runner = Runner(options.work, not options.json)
-    mnist = (options.data / "mnist/mnist.npz").exists()
-    study = Study(Setup() if mnist else DIGITS, options.data, runner, range(1, options.seeds + 1))
+    name = "mnist" if (options.data / "mnist/mnist.npz").exists() else "digits"
+    seeds = range(1, options.seeds + 1)
     found: dict[str, Any] = {}
-    tables: dict[str, list[tuple[str, ...]]] = {}
-    for part, methods in (("accuracy", METHODS), ("ablation", ABLATIONS)):
-        if part in options.only:
-            rows = study.rows([each for each in methods if each in options.methods])
-            found[part], tables[part] = [row.to_json() for row in rows], table(rows)
-    if "permutation" in options.only:
-        permuted = Permuted() if mnist else PERMUTED_DIGITS
-        clusterings = [
-            clusters(permuted, experts, start, options.data, runner, range(1, 6))
-            for start in STARTS
-            for experts in (3, 4, 5)
-        ]
-        found["permutation"] = [vars(each) for each in clusterings]
-        tables["permutation"] = clusters_table(clusterings)
-    told = "\n".join(f"\n{part}\n{columns(lines)}" for part, lines in tables.items())
-    show(options, found, told, indent=2)
+    told: dict[str, Sequence[Tables]] = {}
+    for part in (part for part in PARTS if part in options.only):
+        if part == "permutation":
+            found[part] = [
+                clusters(PERMUTED[name], experts, start, options.data, runner, range(1, 6))
+                for start, experts in itertools.product(("independent", "updates"), (3, 4, 5))
+            ]
+            told[part] = clusters_rows(found[part])
+        else:
+            methods = [each for each in PARTS[part] if each in options.methods]
+            found[part] = list(map(figures, study(name, options.data, seeds, runner, methods)))
+            told[part] = compared(found[part])
+    show(options, found, "\n\n".join(map(table, told.values())), indent=2)
 
 
 if __name__ == "__main__":

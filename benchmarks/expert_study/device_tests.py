@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from benchmarks.studies.runs import Private
-from edgefed.algorithms.composed.registry import AnyAlgorithm
+from edgefed.algorithms.composed.registry import AnyAlgorithm, make
 from edgefed.algorithms.experts.expert_records import mixtures_of, role
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.device_side import (
@@ -26,10 +27,12 @@ from edgefed.algorithms.interface.device_side import (
     PredictorEvalJob,
     TrainedEvalJob,
 )
-from edgefed.algorithms.interface.exchange import Question
 from edgefed.algorithms.interface.member import Member
 from edgefed.algorithms.private.personal_models import PERSONAL, START
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.models.run_model import load_dataset, make_model
 from edgefed.data.base.types import Shard
+from edgefed.data.devices.partition import deal
 from edgefed.learn.base.types import Samples, Score, Tensors
 from edgefed.learn.samples.jobs import load
 from edgefed.learn.training.mixture_prediction import Gate, marginal_predictor, prior_shares
@@ -62,6 +65,24 @@ class DeviceTests:
     personal: str
     seed: int
 
+    @classmethod
+    def of(cls, recipe: Recipe, known: Mapping[str, Shard], file: Path | None) -> DeviceTests:
+        """Return the tests of a run on the devices that train, and on those of another file."""
+        everyone = recipe.rounds.model_copy(update={"cohort": 0})
+        algorithm = make(recipe.model_copy(update={"rounds": everyone}))
+        dataset = load_dataset(recipe, None)
+        model = make_model(recipe, dataset.shape, dataset.classes, 0)
+        algorithm.check_model(model)
+        new = {}
+        if file is not None:
+            section = recipe.data.model_copy(update={"path": str(file.absolute())})
+            other = load_dataset(recipe.model_copy(update={"data": section}), None)
+            count = len(set(other.groups.tolist())) if other.groups is not None else 0
+            shards = deal(other, section, count, recipe.simulation.holdout or 0.0, recipe.seed)
+            new = {f"new-{number:02d}": shard for number, shard in enumerate(shards)}
+        seed = derive(recipe.seed, "device tests")
+        return cls(algorithm, Trainer(model), known, new, recipe.personal.preset, seed)
+
     def scores(
         self, state: State, private: Mapping[str, Private], *, last: bool = True
     ) -> dict[str, float]:
@@ -72,24 +93,20 @@ class DeviceTests:
             private: of the known devices that have trained.
             last: whether what takes long is tested too.
         """
-        known = {each: private[each] for each in self.known if each in private}
-        found = {"known": self.known_score(state, private)}
+        trained = {each: shard for each, shard in self.known.items() if each in private}
+        known = [private[each] for each in trained]
+        found = {"known": self._mean(state, trained, private)}
         if not self.new:
             return found
         found["start"] = self._mean(state, self.new, {})
         if state.groups.get(START):
-            found["average"] = self._average(state, list(known.values()))
+            found["average"] = self._average(state, known)
         if self.algorithm.name == "fedmoe":
             found["fitted"] = found.pop("start")
             if last:
                 found["fitted long"] = self._mean(state, self.new, {}, FITTING)
-            found["marginal"] = self._marginal(state, list(known.values()))
+            found["marginal"] = self._marginal(state, known)
         return found
-
-    def known_score(self, state: State, private: Mapping[str, Private]) -> float:
-        """Return the mean accuracy over the known devices that have trained."""
-        trained = {each: shard for each, shard in self.known.items() if each in private}
-        return self._mean(state, trained, private)
 
     # -- with what devices know themselves ------------------------------------------------------
 
@@ -101,7 +118,11 @@ class DeviceTests:
         fitting: int = 0,
     ) -> float:
         """Return the mean accuracy of devices with their own private state."""
-        roster = tuple(_member(device, shard) for device, shard in shards.items())
+        model = self.trainer.model
+        roster = tuple(
+            Member(device, len(shard.train), model.shape, model.classes)
+            for device, shard in shards.items()
+        )
         exchange = self.algorithm.evaluation(state, roster, self.seed)
         scores = []
         for question in exchange.questions:
@@ -110,11 +131,13 @@ class DeviceTests:
                 round=exchange.round,
                 device=question.device,
                 seed=derive(self.seed, "evaluate", question.device),
-                groups=_groups(question, {k: v.arrays for k, v in exchange.payloads.items()}),
+                groups={k: exchange.payloads[name].arrays for k, name in question.blobs.items()},
                 params=question.params,
             )
             shard = shards[question.device]
-            test = self.algorithm.eval_job(task, self._view(shard, private.get(task.device, {})))
+            own = private.get(task.device, {})
+            view = DeviceView(shard.train, shard.test, own, ANYTHING, model)
+            test = self.algorithm.eval_job(task, view)
             if fitting and isinstance(test, TrainedEvalJob):
                 schedule = replace(test.job.schedule, epochs=fitting)
                 test = replace(test, job=replace(test.job, schedule=schedule))
@@ -122,9 +145,6 @@ class DeviceTests:
             assert isinstance(result, Score)
             scores.append(result.accuracy or 0.0)
         return math.fsum(scores) / len(scores)
-
-    def _view(self, shard: Shard, private: Private) -> DeviceView:
-        return DeviceView(shard.train, shard.test, private, ANYTHING, self.trainer.model)
 
     # -- with what known devices would have to tell ---------------------------------------------
 
@@ -174,11 +194,3 @@ def _gate(kept: Tensors) -> Gate:
 
 def _over(shards: Mapping[str, Shard], accuracy: Callable[[Samples], float]) -> float:
     return math.fsum(accuracy(shard.test) for shard in shards.values()) / len(shards)
-
-
-def _groups(question: Question, payloads: Mapping[str, Tensors]) -> dict[str, Tensors]:
-    return {name: payloads[payload] for name, payload in question.blobs.items()}
-
-
-def _member(device: str, shard: Shard) -> Member:
-    return Member(device, len(shard.train), shard.train.inputs.shape[1:], shard.classes)

@@ -23,11 +23,10 @@ from benchmarks.fine_tuning.photos import (
     write_photos,
     write_pretrained,
 )
-from benchmarks.shared.harness import parser, show
+from benchmarks.shared.harness import parser, show, table
 from edgefed.data.base.types import Dataset
 from edgefed.data.devices.sources import load_device
 from edgefed.simulator.sweep.statistics import spread
-from edgefed.terminal.console import columns
 
 HELD = {"cam-1": ("circle", "cross"), "cam-2": ("cross", "star", "circle"), "cam-3": ("star",)}
 """Classes that each device has photos of."""
@@ -82,11 +81,8 @@ def main() -> None:
                 )
                 for seed in range(1, options.seeds + 1)
             ]
-    rows: list[tuple[str, ...]] = [("TRUNK", "ACCURACY")]
-    for trunk, values in found.items():
-        told = spread(values)
-        rows.append((trunk, f"{told.mean:.3f} ± {told.deviation:.3f}"))
-    show(options, found, str(columns(rows)), indent=2)
+    rows = [{"trunk": trunk, "accuracy": spread(values)} for trunk, values in found.items()]
+    show(options, found, table(rows), indent=2)
 
 
 if __name__ == "__main__":

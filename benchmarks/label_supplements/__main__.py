@@ -13,33 +13,70 @@ file in the work folder, and is not repeated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from benchmarks.label_supplements.setups import (
-    METHODS,
-    ORDER,
-    SETUPS,
-    Method,
-    Setup,
-    choices,
-    recipe_of,
-)
-from benchmarks.shared.harness import parser, show
+from benchmarks.shared.harness import parser, show, table
 from benchmarks.studies.data import images, tune_and_test
-from benchmarks.studies.runs import Runner, best_of, difference, spoken
-from edgefed.config.recipes.recipe import Recipe
+from benchmarks.studies.runs import Runner, difference
+from benchmarks.studies.trials import Row, Tables, each, merged, read_tables, rows_of
 from edgefed.simulator.sweep.statistics import spread
-from edgefed.terminal.console import columns
 
 LAST = 5
 """Evaluations that make a score."""
+
+TUNING_SEEDS = (101,)
+ORDER = ("none", "noise", "half", "mixes", "IID")
+"""Methods from the worst to the best, as published."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """What devices train with.
+
+    Attributes:
+        recipe: its tables over those of all.
+        grid: settings of the algorithm that it is tuned over.
+        published: accuracy in table 1 of the paper, which has one label on each device.
+    """
+
+    recipe: Tables = field(default_factory=dict)
+    grid: Sequence[Tables] = ({},)
+    published: float | None = None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One experiment.
+
+    Attributes:
+        trainings: optimisers that each method is tuned over.
+        methods: that are compared.
+        labels: on each device.
+        digits: whether scikit-learn's digits are used even where MNIST is.
+        train, apart, tested: samples that devices train on, that are held out, and of the test set.
+        recipe: its tables over those of all; without a model LeNet-5, or a smaller one for digits.
+    """
+
+    trainings: Sequence[str]
+    methods: Sequence[str] = ("none", "noise")
+    labels: int = 1
+    digits: bool = False
+    train: int = 6000
+    apart: int = 2000
+    tested: int = 5000
+    recipe: Tables = field(default_factory=dict)
+
+
+TABLES = read_tables(__file__)
+METHODS = each(Method, TABLES["methods"])
+SETUPS = each(Setup, TABLES["setups"])
 
 
 def prepare(setup: Setup, data: Path, folder: Path) -> tuple[str, dict[str, Path]]:
@@ -49,48 +86,22 @@ def prepare(setup: Setup, data: Path, folder: Path) -> tuple[str, dict[str, Path
         The name of a network for the images, and the files.
     """
     arrays, rng = images(data, setup.digits), np.random.default_rng(7)
-    network = setup.network or ("cnn" if arrays["x_train"].shape[1] == 8 else "lenet5")
+    network = "cnn" if arrays["x_train"].shape[1] == 8 else "lenet5"
     order = rng.permutation(len(arrays["y_train"]))
     apart, train = np.split(order[: setup.apart + setup.train], [setup.apart])
     tested = rng.permutation(len(arrays["y_test"]))[: setup.tested]
     return network, tune_and_test(folder, arrays, train, apart, tested)
 
 
-# -- the study -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method in one set-up.
-
-    Attributes:
-        chosen: the optimiser and the setting that were chosen for it.
-        scores: on the test set, one for each seed.
-        tuning: mean score on the samples kept apart, by choice; empty where there was none.
-    """
-
-    setup: str
-    method: str
-    chosen: str
-    scores: tuple[float, ...]
-    tuning: Mapping[str, float]
-
-    @property
-    def published(self) -> float | None:
-        """Accuracy in the paper, which has one label on each device."""
-        return METHODS[self.method].published if SETUPS[self.setup].labels == 1 else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the row as ``--json`` has it."""
-        return {
-            "setup": self.setup,
-            "method": self.method,
-            "chosen": self.chosen,
-            "accuracy": spread(self.scores).__dict__,
-            "scores": list(self.scores),
-            "published": self.published,
-            "tuning": dict(self.tuning),
-        }
+def choices(setup: Setup, network: str, method: Method) -> dict[str, Tables]:
+    """Return the tables of everything that a method is tuned over, by the words for it."""
+    given = {"model": {"name": network}, "data": {"classes_per_device": setup.labels}}
+    found = {}
+    for training, own in itertools.product(setup.trainings, method.grid):
+        words = ", ".join([training, *(f"{key} = {value}" for key, value in own.items())])
+        chosen = {"training": TABLES["trainings"][training], "algorithm": own}
+        found[words] = merged(TABLES["recipe"], given, setup.recipe, method.recipe, chosen)
+    return found
 
 
 def study(
@@ -101,28 +112,37 @@ def study(
     methods: Sequence[str] = tuple(METHODS),
 ) -> list[Row]:
     """Return the rows of one set-up, of these methods: tuned on samples kept apart, then tested."""
-    setup, rows = SETUPS[name], []
+    setup = SETUPS[name]
     network, files = prepare(setup, data, runner.folder / name)
-    for method in (each for each in setup.methods if each in methods):
-        own = choices(METHODS[method], setup.trainings)
+    tried = {
+        method: choices(setup, network, METHODS[method])
+        for method in setup.methods
+        if method in methods
+    }
+    return rows_of(name, runner, files, tried, {"tune": TUNING_SEEDS, "test": seeds}, LAST)
 
-        def recipe(
-            words: str,
-            part: str,
-            method: Method = METHODS[method],
-            own: Mapping[str, Mapping[str, Any]] = own,
-        ) -> Recipe:
-            return recipe_of(setup, network, files[part], method, own[words])
 
-        case, (best, *others) = f"{name}, {method}", own
-        tuning: Mapping[str, float] = {}
-        if others:
-            recipes = {words: recipe(words, "tune") for words in own}
-            tuning = runner.tuning(f"{case}, tuned", recipes, setup.tuning, LAST)
-            best = best_of(tuning)
-        runs = runner.seeds(f"{case}, tested", recipe(best, "test"), seeds)
-        rows.append(Row(name, method, best, tuple(r.score(last=LAST) for r in runs), tuning))
-    return rows
+def scores(row: Row) -> list[float]:
+    """Return a row's scores on the test set."""
+    return [run.score(last=LAST) for run in row.runs]
+
+
+def published(row: Row) -> float | None:
+    """Return the accuracy in the paper."""
+    return METHODS[row.method].published if SETUPS[row.setup].labels == 1 else None
+
+
+def to_json(row: Row) -> dict[str, Any]:
+    """Return a row as ``--json`` has it."""
+    return {
+        "setup": row.setup,
+        "method": row.method,
+        "chosen": row.chosen,
+        "accuracy": spread(scores(row)),
+        "scores": scores(row),
+        "published": published(row),
+        "tuning": row.tuning,
+    }
 
 
 def main() -> None:
@@ -134,44 +154,38 @@ def main() -> None:
     options = command.parse_args()
     runner = Runner(options.work, not options.json, options.jobs)
     seeds = range(1, options.seeds + 1)
-    rows = [
-        row
-        for name in options.only
-        for row in study(name, options.data, seeds, runner, options.methods)
-    ]
-    orders = [
-        f"{name}: {order([row for row in rows if row.setup == name])}" for name in options.only
-    ]
-    told = "\n".join([columns(table(rows)), *orders])
-    show(options, [row.to_json() for row in rows], told, indent=2)
+    rows = {
+        name: study(name, options.data, seeds, runner, options.methods) for name in options.only
+    }
+    every = list(itertools.chain(*rows.values()))
+    orders = [f"{name}: {order(own)}" for name, own in rows.items()]
+    told = "\n".join([table(compared(every), without={"scores", "tuning"}), *orders])
+    show(options, [to_json(row) for row in every], told, indent=2)
 
 
 def order(rows: Sequence[Row]) -> str:
     """Return the means in the published order, with the sign between each two."""
-    means = {row.method: fmean(row.scores) for row in rows}
+    means = {row.method: fmean(scores(row)) for row in rows}
     found = [(method, means[method]) for method in ORDER if method in means]
     text = "".join(
         f"{method} {mean:.3f} {'<' if mean < following else '>='} "
-        for (method, mean), (_, following) in pairwise(found)
+        for (method, mean), (_, following) in itertools.pairwise(found)
     )
     return text + "".join(f"{method} {mean:.3f}" for method, mean in found[-1:])
 
 
-def table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return the rows as text; differences are from ``none`` of the same set-up, by seed."""
-    base = {row.setup: row.scores for row in rows if row.method == "none"}
-    found: list[tuple[str, ...]] = [
-        ("SET-UP", "METHOD", "CHOSEN", "PUBLISHED", "TEST ACCURACY", "AGAINST NONE")
-    ]
+def compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return rows for people; differences are from ``none`` of the same set-up, by seed.
+
+    ``within`` is half the width of the 95 % interval.
+    """
+    base = {row.setup: scores(row) for row in rows if row.method == "none"}
+    found = []
     for row in rows:
-        against = ""
+        found.append(to_json(row))
         if row.method != "none" and row.setup in base:
-            by_seed = difference(row.scores, base[row.setup])
-            against = f"{by_seed.mean:+.3f} ± {by_seed.margin or 0:.3f}"
-        published = "" if row.published is None else f"{row.published:.3f}"
-        found.append(
-            (row.setup, row.method, row.chosen, published, spoken(spread(row.scores)), against)
-        )
+            by_seed = difference(scores(row), base[row.setup])
+            found[-1] |= {"against none": by_seed.mean, "within": by_seed.margin}
     return found
 
 

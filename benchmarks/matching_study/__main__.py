@@ -15,30 +15,30 @@ file in the work folder and is not repeated. ``--tables`` prints what is known a
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.matching_study.local_models import STARTS, Start, local_scores
+from benchmarks.matching_study.local_models import STARTS, local_scores
 from benchmarks.matching_study.setups import (
     METHODS,
     SETUPS,
     VARIATIONS,
     VARIED,
     Case,
-    Choice,
     Setup,
+    axes,
     cases,
     choices,
-    recipe_of,
+    words_of,
 )
-from benchmarks.shared.harness import parser
-from benchmarks.studies.runs import Run, Runner, best_of, difference, spoken
+from benchmarks.shared.harness import parser, show, table
+from benchmarks.studies.runs import Run, Runner, best_of, difference
+from benchmarks.studies.trials import Part, Row, Tables, Trials
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.simulator.sweep.statistics import spread
-from edgefed.terminal.console import columns
 
 PARTS = ("one-shot", "rounds", "settings")
 TUNING_SEED = 101
@@ -48,24 +48,15 @@ SLACK = 1.02
 REACH = 1.1
 """A run that spent a little less than a milestone has a cell there; beyond, it is empty."""
 
-Table = list[tuple[str, ...]]
-Local = Mapping[str, Mapping[str, tuple[float, ...]]]
+Table = list[Tables]
+Local = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One case.
-
-    Attributes:
-        chosen: words of its settings.
-        tuning: accuracy on the samples kept apart, by setting.
-        runs: with each seed.
-    """
+class CaseRow(Row):
+    """What is known of a case, whose runs have all finished."""
 
     case: Case
-    chosen: str
-    tuning: Mapping[str, float]
-    runs: Sequence[Run]
 
     @property
     def final(self) -> tuple[float, ...]:
@@ -75,11 +66,11 @@ class Row:
     def to_json(self) -> dict[str, Any]:
         """Return the row as ``--json`` has it."""
         return {
-            "method": self.case.method,
+            "method": self.method,
             "epochs": self.case.epochs,
             "chosen": self.chosen,
-            "tuning": dict(self.tuning),
-            "accuracy": spread(self.final).__dict__,
+            "tuning": self.tuning,
+            "accuracy": spread(self.final),
             "curves": [run.values("accuracy") for run in self.runs],
             "bytes": [traffic(run) for run in self.runs],
             "growth": [[None, *run.values("growth")][-1] for run in self.runs],
@@ -101,21 +92,16 @@ class Study:
     runner: Runner
     seeds: Sequence[int]
 
-    def row(self, case: Case) -> Row | None:
+    def row(self, case: Case) -> CaseRow | None:
         """Return what is known of a case; None where a run failed or is left out."""
         tuning = self.tuning(case)
         if not tuning:
             return None
         best = best_of(tuning)
-        recipes = {
-            f"{self._words(case)}, {best}, {seed}": recipe_of(
-                self.setup, case, self._choices(case)[best], self._file("test", seed), seed
-            )
-            for seed in self.seeds
-        }
-        runs = [run for run in self.runner.runs(recipes).values() if run is not None]
-        finished = [run for run in runs if run.ended == "finished"]
-        return Row(case, best, tuning, finished) if len(finished) == len(self.seeds) else None
+        runs = self._trials(case, self._choices(case)).tested(best, self.seeds)
+        if not runs or any(run.ended != "finished" for run in runs):
+            return None
+        return CaseRow(self.name, case.method, best, tuning, runs, case)
 
     def tuning(self, case: Case) -> dict[str, float]:
         """Return the accuracy on the samples kept apart, by setting; empty where some lack.
@@ -123,78 +109,65 @@ class Study:
         The learning rate is chosen first, with the first value of every other setting, and these
         with the chosen rate.
         """
-        method = METHODS[case.method]
-        rates: Sequence[float] = self.setup.rates
-        if method.rate_as:
-            known = self.tuning(Case(method.rate_as, case.epochs, case.total))
+        values = axes(self.setup, case.method)
+        rate_as = METHODS[case.method].rate_as
+        if rate_as:
+            other = Case(rate_as, case.epochs, case.total)
+            known = self.tuning(other)
             if not known:
                 return {}
-            rates = [choices(self.setup, METHODS[method.rate_as])[best_of(known)].rate]
-        first = {key: values[0] for key, values in method.grid.items()}
-        found = self._tried(case, [Choice(rate, first) for rate in rates])
-        for key, values in method.grid.items():
-            if not found:
+            values["rate"] = [self._choices(other)[best_of(known)]["rate"]]
+        trials = self._trials(case, self._choices(case), self.setup.tuning_share)
+        best: Tables = {key: each[0] for key, each in values.items()}
+        found: dict[str, float] = {}
+        for key, each in values.items():
+            tried = [words_of({**best, key: value}) for value in each]
+            scores = trials.tuned(tried, [TUNING_SEED])
+            if not scores:
                 return {}
+            found |= scores
             best = self._choices(case)[best_of(found)]
-            more = [Choice(best.rate, {**best.more, key: value}) for value in values]
-            scores = self._tried(case, more)
-            found = {**found, **scores} if scores else {}
         return found
 
     def settings(self) -> dict[str, float]:
         """Return the accuracy of other settings of FedMA on the samples kept apart, by words."""
-        case = Case("FedMA", VARIED, self.setup.lengths.get(VARIED, 0))
+        case = Case("FedMA", VARIED, dict(self.setup.lengths).get(VARIED, 0))
         tuning = self.tuning(case) if case.total else {}
         if not tuning:
             return {}
         base = self._choices(case)[best_of(tuning)]
-        tried = {w: Choice(base.rate, {**base.more, **more}) for w, more in VARIATIONS.items()}
-        scores = {words: self._tuned(case, choice, 1.0) for words, choice in tried.items()}
-        return {words: score for words, score in scores.items() if score is not None}
+        trials = self._trials(case, {words: {**base, **own} for words, own in VARIATIONS.items()})
+        scores = (trials.tuned([words], [TUNING_SEED]) for words in VARIATIONS)
+        return {words: score for found in scores for words, score in found.items()}
 
-    def locals(self) -> dict[str, dict[str, tuple[float, ...]]]:
+    def locals(self) -> dict[str, dict[str, list[float]]]:
         """Return the accuracy of local networks by seed, by their start and epochs."""
         found = {}
         for epochs, start in itertools.product(self.setup.one_shot, STARTS):
-            tuning = self.tuning(Case("FedAvg", epochs))
+            case, words = Case("FedAvg", epochs), f"{start}, E = {epochs}"
+            tuning = self.tuning(case)
             if not tuning:
                 continue
-            choice = self._choices(Case("FedAvg", epochs))[best_of(tuning)]
-            scores = [self._local(epochs, choice, start, seed) for seed in self.seeds]
+            trials = self._trials(case, self._choices(case))
+            recipes = [trials.recipe(best_of(tuning), "test", seed) for seed in self.seeds]
+            scores = [local_scores(self.runner, words, recipe, start) for recipe in recipes]
             known = [each for each in scores if each is not None]
             if len(known) == len(scores):
-                by_name = {name: tuple(each[name] for each in known) for name in known[0]}
-                found[f"{start}, E = {epochs}"] = by_name
+                found[words] = {name: [each[name] for each in known] for name in known[0]}
         return found
 
-    def _local(
-        self, epochs: int, choice: Choice, start: Start, seed: int
-    ) -> dict[str, float] | None:
-        case, file = Case("FedAvg", epochs), self._file("test", seed)
-        recipe = recipe_of(self.setup, case, choice, file, seed)
-        return local_scores(self.runner, f"{start}, E = {epochs}", recipe, start)
+    def _trials(self, case: Case, known: Mapping[str, Tables], share: float = 1.0) -> Trials:
+        """Return the runs of a case with known choices, and with this share of its epochs."""
 
-    def _tried(self, case: Case, several: Sequence[Choice]) -> dict[str, float]:
-        """Return the scores of settings by their words; none where one lacks."""
-        scores = {choice.words: self._tuned(case, choice) for choice in several}
-        known = {words: score for words, score in scores.items() if score is not None}
-        return known if len(known) == len(scores) else {}
+        def recipe(words: str, part: Part, seed: int) -> Recipe:
+            file = self.setup.file(self.data, self.runner.folder / "data", part, seed)
+            return case.recipe(self.setup, known[words], file, seed, share)
 
-    def _tuned(self, case: Case, choice: Choice, share: float | None = None) -> float | None:
-        """Return the accuracy of a setting on the samples kept apart; None where it is unknown."""
-        file, share = self._file("tune", TUNING_SEED), share or self.setup.tuning_share
-        recipe = recipe_of(self.setup, case, choice, file, TUNING_SEED, share)
-        run = self.runner.run(f"{self._words(case)}, tuned, {choice.words}", recipe)
-        return None if run is None else run.score()
+        words = f"{self.name}: {case.method}, E = {case.epochs}, {case.total or 'one round'}"
+        return Trials(self.runner, words, recipe)
 
-    def _choices(self, case: Case) -> dict[str, Choice]:
-        return choices(self.setup, METHODS[case.method])
-
-    def _file(self, part: Any, seed: int) -> Path:
-        return self.setup.file(self.data, self.runner.folder / "data", part, seed)
-
-    def _words(self, case: Case) -> str:
-        return f"{self.name}: {case.method}, E = {case.epochs}, {case.total or 'one round'}"
+    def _choices(self, case: Case) -> dict[str, Tables]:
+        return choices(self.setup, case.method)
 
 
 def traffic(run: Run) -> list[int]:
@@ -205,63 +178,50 @@ def traffic(run: Run) -> list[int]:
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def tables(setup: Setup, part: str, rows: Sequence[Row], local: Local) -> dict[str, Table]:
+def tables(setup: Setup, part: str, rows: Sequence[CaseRow], local: Local) -> dict[str, Table]:
     """Return the tables of a part by their titles."""
-    found = {"after the last round": final(setup, rows), "chosen": tuned(rows)}
-    if local:
-        found["networks of single devices"] = alone(local)
+    found: dict[str, Table] = {
+        "after the last round": final(setup, rows),
+        "chosen": [
+            {"E": row.case.epochs, "method": row.method, "chosen": row.chosen, "tuning": row.tuning}
+            for row in rows
+        ],
+        "networks of single devices": [
+            {"initial weights": words, **{name: spread(each) for name, each in scores.items()}}
+            for words, scores in local.items()
+        ],
+    }
     for epochs in sorted({row.case.epochs for row in rows}) if part == "rounds" else ():
         alike = [row for row in rows if row.case.epochs == epochs]
         found |= {f"E = {epochs}, {title}": t for title, t in curves(setup, alike).items()}
     return found
 
 
-def final(setup: Setup, rows: Sequence[Row]) -> Table:
-    """Return accuracy, cost and growth of each case."""
-    base = {row.case.epochs: row.final for row in rows if row.case.method == "FedAvg"}
-    found: Table = [
-        ("E", "METHOD", "ROUNDS", "EPOCHS", "MB", "ACCURACY", "AGAINST FEDAVG", "GROWTH", "CPU S")
+def final(setup: Setup, rows: Sequence[CaseRow]) -> Table:
+    """Return accuracy, cost and growth of each case; differences are from FedAvg, by seed."""
+    base = {row.case.epochs: row.final for row in rows if row.method == "FedAvg"}
+    return [
+        {
+            "E": row.case.epochs,
+            "method": row.method,
+            "rounds": row.case.rounds(setup),
+            "epochs": row.case.rounds(setup) * row.case.round_epochs(setup),
+            "MB": spread([traffic(run)[-1] / 1e6 for run in row.runs]),
+            "accuracy": spread(row.final),
+            "against FedAvg": difference(row.final, base[row.case.epochs])
+            if row.case.epochs in base
+            else None,
+            "growth": spread([each for run in row.runs for each in run.values("growth")[-1:]]),
+            "CPU s": spread([run.seconds for run in row.runs]),
+        }
+        for row in rows
     ]
-    for row in rows:
-        rounds, case = row.case.rounds(setup), row.case
-        against = ""
-        if case.method != "FedAvg" and case.epochs in base:
-            against = spoken(difference(row.final, base[case.epochs]), "{:+.3f}")
-        grown = [each for run in row.runs for each in run.values("growth")[-1:]]
-        found.append(
-            (
-                *(str(case.epochs), case.method, str(rounds)),
-                str(rounds * case.round_epochs(setup)),
-                spoken(spread([traffic(run)[-1] / 1e6 for run in row.runs]), "{:.1f}"),
-                *(spoken(spread(row.final)), against, spoken(spread(grown), "{:.2f}")),
-                spoken(spread([run.seconds for run in row.runs]), "{:.0f}"),
-            )
-        )
-    return found
 
 
-def tuned(rows: Sequence[Row]) -> Table:
-    """Return the accuracy of every setting on the samples kept apart."""
-    found: Table = [("E", "METHOD", "CHOSEN", "ACCURACY OF EACH")]
-    for row in rows:
-        each = "; ".join(f"{words}: {score:.3f}" for words, score in row.tuning.items())
-        found.append((str(row.case.epochs), row.case.method, row.chosen, each))
-    return found
-
-
-def alone(local: Local) -> Table:
-    """Return what networks of single devices are worth."""
-    found: Table = [("INITIAL WEIGHTS", "ALONE", "ENSEMBLE", "AVERAGE")]
-    for words, scores in local.items():
-        cells = [spoken(spread(scores[name])) for name in ("alone", "ensemble", "average")]
-        found.append((words, *cells))
-    return found
-
-
-def curves(setup: Setup, rows: Sequence[Row]) -> dict[str, Table]:
+def curves(setup: Setup, rows: Sequence[CaseRow]) -> dict[str, Table]:
     """Return accuracy by rounds, by bytes and by epochs, of cases with the same epochs."""
     base = next((row for row in rows if row.case.method == "FedAvg"), None)
-    spent: dict[str, Callable[[Row, Run], list[float]]] = {
+    spent: dict[str, Callable[[CaseRow, Run], list[float]]] = {
         "by rounds": lambda row, run: run.values("round")
     }
     if base is not None:
@@ -277,17 +237,19 @@ def curves(setup: Setup, rows: Sequence[Row]) -> dict[str, Table]:
 
 
 def _curve(
-    rows: Sequence[Row], milestones: Sequence[int], spent: Callable[[Row, Run], Sequence[float]]
+    rows: Sequence[CaseRow],
+    milestones: Sequence[int],
+    spent: Callable[[CaseRow, Run], Sequence[float]],
 ) -> Table:
     """Return the accuracy after the last round that has spent no more than each milestone."""
-    found: Table = [("METHOD", *map(str, milestones))]
+    found: Table = []
     for row in rows:
-        cells = []
+        cells: dict[str, Any] = {"method": row.method}
         for milestone in milestones:
             scores = [_within(run, spent(row, run), milestone) for run in row.runs]
             known = [each for each in scores if each is not None]
-            cells.append(spoken(spread(known)) if len(known) == len(scores) else "")
-        found.append((row.case.method, *cells))
+            cells[str(milestone)] = spread(known) if len(known) == len(scores) else None
+        found.append(cells)
     return found
 
 
@@ -314,10 +276,12 @@ def main() -> None:
     for name, part in itertools.product(options.setups, options.only):
         study = Study(name, SETUPS[name], options.data, runner, range(1, options.seeds + 1))
         found[f"{name}, {part}"], titled = _part(study, part, options.methods, options.epochs)
-        for title, table in titled.items() if not options.json else ():
-            print(f"\n{name}, {part}: {title}\n{columns(table)}", flush=True)
+        for title, lines in titled.items():
+            if options.json or not lines:
+                continue
+            print(f"\n{name}, {part}: {title}\n{table(lines)}", flush=True)
     if options.json:
-        print(json.dumps(found, indent=2))
+        show(options, found, indent=2)
 
 
 def _part(
@@ -326,8 +290,8 @@ def _part(
     """Return a part of the study as JSON has it, and its tables."""
     if part == "settings":
         scores = study.settings()
-        lines = [(words, f"{score:.3f}") for words, score in scores.items()]
-        return scores, {"accuracy on the samples kept apart": [("SETTING", "ACCURACY"), *lines]}
+        lines: Table = [{"setting": words, "accuracy": score} for words, score in scores.items()]
+        return scores, {"accuracy on the samples kept apart": lines}
     wanted = [
         case
         for case in cases(study.setup, part)

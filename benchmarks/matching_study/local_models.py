@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from scipy.special import softmax
 
 from benchmarks.studies.runs import Runner
 from edgefed.algorithms.averaging.training import loss_of, schedule_of
@@ -60,7 +61,8 @@ def _scores(recipe: Recipe, start: Start) -> dict[str, float]:
     ended = []
     for number, shard in enumerate(shards):
         own = recipe.seed if start == "shared" else derive(recipe.seed, "independent", number)
-        weights = _initial(recipe, own, dataset.shape, dataset.classes)
+        other = recipe.model_copy(update={"seed": own})
+        weights = make_model(other, dataset.shape, dataset.classes, 0).weights()
         seed = derive(recipe.seed, "training", number)
         schedule = schedule_of(recipe.training, 1, recipe.rounds.count)
         job = Job(weights, loss_of(recipe.training), schedule, seed)
@@ -70,15 +72,9 @@ def _scores(recipe: Recipe, start: Start) -> dict[str, float]:
     logits = [trainer.predict(each, inputs) for each in ended]
     return {
         "alone": fmean(_right(each, labels) for each in logits),
-        "ensemble": _right(np.mean([_shares(each) for each in logits], axis=0), labels),
+        "ensemble": _right(np.mean([softmax(each, axis=1) for each in logits], axis=0), labels),
         "average": _right(trainer.predict(average, inputs), labels),
     }
-
-
-def _initial(recipe: Recipe, seed: int, shape: tuple[int, ...], classes: int) -> Tensors:
-    other = recipe.model_copy(update={"seed": seed})
-    module = make_model(other, shape, classes, 0).module
-    return {name: each.detach().numpy().copy() for name, each in module.state_dict().items()}
 
 
 def averaged(networks: Sequence[Tensors], samples: Sequence[int]) -> Tensors:
@@ -88,12 +84,6 @@ def averaged(networks: Sequence[Tensors], samples: Sequence[int]) -> Tensors:
         name: np.tensordot(shares, [each[name] for each in networks], 1).astype(np.float32)
         for name in networks[0]
     }
-
-
-def _shares(logits: Array) -> Array:
-    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares: Array = raised / raised.sum(axis=1, keepdims=True)
-    return shares
 
 
 def _right(scores: Array, labels: Array) -> float:

@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from benchmarks.studies.data import images, written
+from benchmarks.studies.trials import Part, Tables, each, read_tables, recipe_of
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.files.writing import write_atomic
 from edgefed.seeds import generator
 
-Part = Literal["tune", "test"]
 HELD_OUT, TESTED = 2000, 5000
 """Most images that choose settings, and those of the test set that are used."""
 
@@ -32,85 +32,35 @@ class Setup:
     """One experiment.
 
     Attributes:
-        model: the recipe's ``[model]`` table.
         layers: of the model, and so exchanges of a pass of matched averaging.
-        devices: that train.
         size: training images of all devices, or characters of each role.
-        data, training: keys of the recipe's tables.
         rates: learning rates that settings are chosen from.
-        lengths: epochs of local training in a round, to those in the whole run.
-        one_shot: epochs of local training in runs of one round.
         methods: names of those compared.
+        recipe: its tables over those of all.
+        devices: that train.
+        lengths: epochs of local training in a round, each with those in the whole run.
+        one_shot: epochs of local training in runs of one round.
         milestones: rounds, or rounds of FedAvg whose bytes or epochs a method may use, at which
             the tables have its accuracy.
         tuning_share: share of a run's epochs after which settings are compared.
     """
 
-    model: Mapping[str, Any]
     layers: int
-    devices: int
     size: int
-    data: Mapping[str, Any]
-    training: Mapping[str, Any]
-    rates: tuple[float, ...]
-    lengths: Mapping[int, int]
-    one_shot: tuple[int, ...] = ()
-    methods: tuple[str, ...] = ("FedAvg", "FedProx", "pooled")
-    milestones: tuple[int, ...] = (1, 2, 4, 8, 16, 40)
+    rates: Sequence[float]
+    methods: Sequence[str]
+    recipe: Tables
+    devices: int = 8
+    lengths: Sequence[tuple[int, int]] = ()
+    one_shot: Sequence[int] = ()
+    milestones: Sequence[int] = (1, 2, 4, 8, 16, 40)
     tuning_share: float = 0.25
 
     def file(self, data: Path, folder: Path, part: Part, seed: int) -> Path:
         """Return the file of a run's data, which is written if it is not there."""
-        make = role_file if self.data["name"] == "shakespeare" else image_file
-        return make(data, folder, part, self.devices, self.size, seed)
-
-
-VARIANTS = (
-    *("FedMA, gamma 1", "FedMA, last rate 0.1", "FedMA, samples", "FedMA, no growth"),
-    *("FedMA, independent", "no retraining", "no retraining, independent"),
-)
-MNIST = Setup(
-    {"name": "lenet5-wide", "channels": [8, 16], "hidden": 64},
-    4,
-    8,
-    2000,
-    {"name": "npz", "normalize": True, "partition": "dirichlet", "alpha": 0.5},
-    {"batch_size": 32, "momentum": 0.9},
-    (0.003, 0.01, 0.03),
-    {1: 40, 5: 80, 20: 160},
-    (5, 20),
-    ("FedAvg", "FedProx", "FedMA", *VARIANTS, "pooled"),
-)
-PERCEPTRON = Setup(
-    {"name": "mlp", "hidden": [100]},
-    2,
-    MNIST.devices,
-    MNIST.size,
-    MNIST.data,
-    MNIST.training,
-    MNIST.rates,
-    {},
-    (20,),
-    ("FedAvg", "FedMA", *VARIANTS, "PFNM", "PFNM, independent", "pooled"),
-)
-SHAKESPEARE = Setup(
-    {"name": "lstm", "layers": 1, "hidden": 64},
-    3,
-    8,
-    8000,
-    {"name": "shakespeare", "partition": "natural", "window": 20, "stride": 8},
-    {"batch_size": 50, "momentum": 0.9},
-    (0.15, 0.5, 1.0),
-    {1: 15, 5: 45},
-    methods=("FedAvg", "FedProx", "FedMA", "FedMA, independent"),
-    milestones=(1, 3, 6, 9, 15),
-    tuning_share=0.5,
-)
-SETUPS: Mapping[str, Setup] = {
-    "mnist": MNIST,
-    "perceptron": PERCEPTRON,
-    "shakespeare": SHAKESPEARE,
-}
+        if self.recipe["data"]["name"] == "shakespeare":
+            return role_file(data, folder, part, self.devices, self.size, seed)
+        return image_file(data, folder, part, self.size, seed)
 
 
 @dataclass(frozen=True)
@@ -121,70 +71,27 @@ class Method:
         algorithm: the recipe's ``[algorithm]`` table.
         grid: keys of ``algorithm`` that are chosen, each with its values.
         passes: whether a round is a pass, which trains once for each layer.
-        pooled: whether one device has all samples.
         lengths: epochs of a round in runs of many rounds; empty for all of the set-up.
         part: of the study in which it is, ``one-shot`` or ``rounds``; empty for both.
         rate_as: the method whose learning rate is taken; empty for its own.
+        recipe: its tables over those of the set-up.
     """
 
-    algorithm: Mapping[str, Any]
+    algorithm: Tables
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     passes: bool = False
-    pooled: bool = False
-    lengths: tuple[int, ...] = ()
+    lengths: Sequence[int] = ()
     part: str = ""
     rate_as: str = ""
+    recipe: Tables = field(default_factory=dict)
 
 
-GAMMAS = {"gamma": (7.0, 0.001)}
-ONCE: Mapping[str, Any] = {"part": "one-shot", "rate_as": "FedAvg"}
-
-
-def _fedma(grid: Mapping[str, Any], *lengths: int, part: str = "", **more: Any) -> Method:
-    """Return FedMA with other settings and, unless they are chosen all, FedMA's learning rate."""
-    algorithm = {"name": "fedma", "layer_codec": "fp32", **more}
-    rate_as = "FedMA" if lengths else ""
-    return Method(algorithm, grid, passes=True, lengths=lengths, part=part, rate_as=rate_as)
-
-
-def _unretrained(**more: Any) -> Method:
-    algorithm = {"name": "fedma", "layer_codec": "fp32", "retrain_epochs": 0, **more}
-    return Method(algorithm, GAMMAS, **ONCE)
-
-
-METHODS: Mapping[str, Method] = {
-    "FedAvg": Method({"name": "fedavg"}),
-    "FedProx": Method({"name": "fedprox"}, {"mu": (0.001, 0.01, 0.1)}, rate_as="FedAvg"),
-    "FedMA": _fedma(GAMMAS),
-    "FedMA, gamma 1": _fedma({}, 5, 20, gamma=1.0),
-    "FedMA, last rate 0.1": _fedma({}, 5, gamma=1.0, last_learning_rate=0.1),
-    "FedMA, samples": _fedma({}, 5, part="rounds", gamma=1.0, last_layer="samples"),
-    "FedMA, no growth": _fedma({}, 5, 20, part="rounds", most_growth=1.0),
-    "FedMA, independent": _fedma(GAMMAS, 5, initial="independent"),
-    "no retraining": _unretrained(),
-    "no retraining, independent": _unretrained(initial="independent"),
-    "PFNM": Method({"name": "pfnm"}, **ONCE),
-    "PFNM, independent": Method({"name": "pfnm", "initial": "independent"}, **ONCE),
-    "pooled": Method({"name": "fedavg"}, pooled=True, lengths=(5,)),
-}
-"""Every method, in the order of the tables."""
-
-VARIATIONS: Mapping[str, Mapping[str, Any]] = {
-    "as above": {},
-    "gamma = 0.001": {"gamma": 0.001},
-    "gamma = 0.001, independent": {"gamma": 0.001, "initial": "independent"},
-    "gamma = 1": {"gamma": 1.0},
-    "sigma = sigma0 = 1": {"sigma": 1.0, "sigma0": 1.0},
-    "last_learning_rate = 0.1": {"last_learning_rate": 0.1},
-    "last_layer = samples": {"last_layer": "samples"},
-    "weighting = examples": {"weighting": "examples"},
-    "average = map": {"average": "map"},
-    "reference = true": {"reference": True},
-}
-"""Other settings of FedMA, which are compared on the samples kept apart."""
-
+TABLES = read_tables(__file__)
+SETUPS = each(Setup, TABLES["setups"])
+METHODS = each(Method, TABLES["methods"])
+VARIATIONS: Mapping[str, Tables] = TABLES["variations"]
 VARIED = 5
-"""Epochs of local training of these runs."""
+"""Epochs of local training of the runs with variations."""
 
 
 @dataclass(frozen=True)
@@ -208,87 +115,72 @@ class Case:
         """Return the rounds of a run with this share of the epochs."""
         return max(1, round(share * self.total / self.round_epochs(setup)))
 
+    def recipe(
+        self, setup: Setup, choice: Tables, file: Path, seed: int, share: float = 1.0
+    ) -> Recipe:
+        """Return the recipe of a run with a choice and with this share of the epochs."""
+        method = METHODS[self.method]
+        more = {key: value for key, value in choice.items() if key != "rate"}
+        own = {
+            "algorithm": {**method.algorithm, **more},
+            "training": {"epochs": self.epochs, "learning_rate": choice["rate"]},
+            "rounds": {"count": self.rounds(setup, share)},
+            "simulation": {"devices": setup.devices},
+        }
+        return recipe_of(file, seed, TABLES["recipe"], setup.recipe, own, method.recipe)
+
 
 def cases(setup: Setup, part: str) -> list[Case]:
     """Return the cases of a part, ``one-shot`` or ``rounds``, in the order of the tables.
 
     FedAvg in one round also trains for as long as FedMA's longest pass.
     """
-    methods = [each for each in setup.methods if METHODS[each].part in ("", part)]
+    methods = [name for name in setup.methods if METHODS[name].part in ("", part)]
     if part == "one-shot":
         found = [Case(method, epochs) for epochs in setup.one_shot for method in methods]
         longest = setup.layers * max(setup.one_shot, default=0)
         return [*found, *([Case("FedAvg", longest)] if longest else [])]
     return [
         Case(method, epochs, total)
-        for epochs, total in setup.lengths.items()
+        for epochs, total in setup.lengths
         for method in methods
         if epochs in (METHODS[method].lengths or [epochs])
     ]
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Settings that a method is run with.
-
-    Attributes:
-        rate: the learning rate.
-        more: keys of the recipe's ``[algorithm]`` table.
-    """
-
-    rate: float
-    more: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def words(self) -> str:
-        """The choice in words."""
-        return ", ".join([f"rate {self.rate:g}", *(f"{k} {v}" for k, v in self.more.items())])
+def axes(setup: Setup, method: str) -> dict[str, Sequence[Any]]:
+    """Return what is chosen for a method, each with its values: ``rate``, and the grid's keys."""
+    return {"rate": setup.rates, **METHODS[method].grid}
 
 
-def choices(setup: Setup, method: Method) -> dict[str, Choice]:
-    """Return the settings that a method's are chosen from, by their words."""
-    values = itertools.product(setup.rates, itertools.product(*method.grid.values()))
-    found = [Choice(rate, dict(zip(method.grid, each, strict=True))) for rate, each in values]
-    return {choice.words: choice for choice in found}
-
-
-def recipe_of(
-    setup: Setup, case: Case, choice: Choice, file: Path, seed: int, share: float = 1.0
-) -> Recipe:
-    """Return the recipe of a run with this share of the case's epochs."""
-    method = METHODS[case.method]
-    partition = {"partition": "iid"} if method.pooled else {}
-    devices = 1 if method.pooled else setup.devices
-    return Recipe.model_validate(
-        {
-            "seed": seed,
-            "model": dict(setup.model),
-            "data": {**setup.data, "path": str(file.absolute()), **partition},
-            "algorithm": {**method.algorithm, **choice.more},
-            "training": {**setup.training, "epochs": case.epochs, "learning_rate": choice.rate},
-            "rounds": {"count": case.rounds(setup, share)},
-            "simulation": {"devices": devices, "workers": 1, "engine": "sequential"},
-            "wire": {"downlink": "fp32", "uplink": "fp32"},
-        }
+def words_of(choice: Tables) -> str:
+    """Return a value on each axis in words."""
+    return ", ".join(
+        f"{key} {value:g}" if key == "rate" else f"{key} {value}" for key, value in choice.items()
     )
+
+
+def choices(setup: Setup, method: str) -> dict[str, Tables]:
+    """Return everything that a method's choice is among, by its words."""
+    known = axes(setup, method)
+    found = [dict(zip(known, values, strict=True)) for values in itertools.product(*known.values())]
+    return {words_of(choice): choice for choice in found}
 
 
 # -- data -----------------------------------------------------------------------------------------
 
 
 @cache
-def image_file(data: Path, folder: Path, part: Part, devices: int, count: int, seed: int) -> Path:
+def image_file(data: Path, folder: Path, part: Part, count: int, seed: int) -> Path:
     """Write ``count`` training images that a seed draws, and the images to score on.
 
     Args:
         data: folder of ``mnist/mnist.npz``; without it, scikit-learn's digits are used.
         folder: of the files that are written.
         part: whether settings are chosen on the file.
-        devices: that share the images.
         count: training images; fewer where the half has fewer.
         seed: of the draw.
     """
-    del devices
     arrays = images(data)
     x, y = arrays["x_train"], arrays["y_train"].astype(np.int64)
     tune, half = np.array_split(np.random.default_rng(7).permutation(len(y)), 2)

@@ -32,7 +32,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.averaged_data import read
 from benchmarks.mix_reconstruction.mix_estimates import (
     Moments,
     by_correlation,
@@ -44,7 +43,8 @@ from benchmarks.mix_reconstruction.mix_estimates import (
     told_apart,
     weights_of,
 )
-from benchmarks.shared.harness import parser, show
+from benchmarks.shared.harness import parser, show, table
+from benchmarks.studies.data import read
 from edgefed.data.sets.digits import DigitsOptions, load_digits
 from edgefed.report.mix_sheet import scale_in_words
 from edgefed.sharing.label_mixes import (
@@ -55,7 +55,7 @@ from edgefed.sharing.label_mixes import (
     quantised,
 )
 from edgefed.sharing.types import Array, Indices
-from edgefed.terminal.console import columns
+from edgefed.simulator.sweep.statistics import Spread
 from edgefed.terminal.units import counted
 
 SCALES = (0.0, 8 / 255, 16 / 255, 64 / 255)
@@ -196,35 +196,34 @@ def repeated(
 ) -> Iterator[Result]:
     """Attack records of a device, each with many mixes that it dominates."""
     chosen = generator.choice(len(device), count, replace=False)
-    pixels, size = records.pixels[device], sizes(records)[-1]
-    truths = device[chosen]
+    truths, size, scale = device[chosen], sizes(records)[-1], settings.noise_scale
     sets = candidate_sets(records.labels, truths, size, generator)[:, :-1]
-    means, guesses = (
-        {repeats: np.empty((count, pixels.shape[1])) for repeats in REPEATS} for _ in range(2)
-    )
     same = [records.label_moments[int(label)] for label in records.labels[truths]]
-    for place, record in enumerate(chosen):
-        # The only record of its label dominates all mixes of it.
-        alone = (np.arange(len(device)) == record).astype(np.int64)
-        made = draw_ingredients(alone, 1, REPEATS[-1], settings, generator)
-        mixes = quantised(mixes_of(made, pixels, pixels, settings, generator)) / 255
-        for repeats in REPEATS:
-            means[repeats][place] = mixes[:repeats].mean(axis=0)
-            guesses[repeats][place] = restored(
-                mixes[:repeats], same[place], records.moments, settings
-            )
     pictures = list(records.pixels[truths])
     chance = float(
-        np.mean([psnr(each.mean, truth) for each, truth in zip(same, pictures, strict=True)])
+        np.mean([psnr(own.mean, each) for own, each in zip(same, pictures, strict=True)])
     )
-    scores = by_correlation(np.concatenate(list(means.values())), records.pixels)
-    for found, (repeats, guess) in zip(
-        np.split(scores, len(REPEATS)), guesses.items(), strict=True
-    ):
-        setting, scale = counted(repeats, "mix", "mixes"), settings.noise_scale
-        ratio = float(np.mean(list(map(psnr, guess, pictures))))
+    dominated = [_dominated(records.pixels[device], each, settings, generator) for each in chosen]
+    for repeats in REPEATS:
+        seen = [mixes[:repeats] / 255 for mixes in dominated]
+        guesses = [
+            restored(each, own, records.moments, settings)
+            for each, own in zip(seen, same, strict=True)
+        ]
+        scores = by_correlation(np.stack([each.mean(axis=0) for each in seen]), records.pixels)
+        setting = counted(repeats, "mix", "mixes")
+        ratio = float(np.mean(list(map(psnr, guesses, pictures))))
         yield Result("repeated", scale, setting, "PSNR", ratio, chance)
-        yield Result("repeated", scale, setting, f"named of {size}", named(found, sets), 1 / size)
+        yield Result("repeated", scale, setting, f"named of {size}", named(scores, sets), 1 / size)
+
+
+def _dominated(
+    pixels: Array, record: int, settings: MixSettings, generator: np.random.Generator
+) -> Array:
+    """Return as many mixes as are averaged at most, all of them dominated by one record."""
+    alone = (np.arange(len(pixels)) == record).astype(np.int64)  # the only one of its label
+    made = draw_ingredients(alone, 1, REPEATS[-1], settings, generator)
+    return quantised(mixes_of(made, pixels, pixels, settings, generator))
 
 
 def linear(
@@ -289,19 +288,15 @@ def summary(runs: Sequence[Sequence[Result]]) -> list[dict[str, Any]]:
     return rows
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
+def by_scale(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each attack, with a column for each noise scale."""
-    scales = list(dict.fromkeys(row["noise_scale"] for row in rows))
-    lines: dict[tuple[str, str, str], list[str]] = {}
+    lines: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in rows:
-        digits = 1 if row["measure"] == "PSNR" else 3
-        line = lines.setdefault((row["attack"], row["setting"], row["measure"]), [])
-        if not line:
-            line.append(f"{row['chance']:.{digits}f}")
-        error = "" if row["deviation"] is None else f" ± {row['deviation']:.{digits}f}"
-        line.append(f"{row['mean']:.{digits}f}{error}")
-    head = ("ATTACK", "SETTING", "MEASURE", "CHANCE", *map(scale_in_words, scales))
-    return columns([head, *((*key, *line) for key, line in lines.items())])
+        head = {key: row[key] for key in ("attack", "setting", "measure", "chance")}
+        line = lines.setdefault((row["attack"], row["setting"], row["measure"]), head)
+        found = Spread(row["mean"], row["deviation"], 0)
+        line[scale_in_words(row["noise_scale"])] = found
+    return list(lines.values())
 
 
 def main() -> None:
@@ -316,7 +311,7 @@ def main() -> None:
     settings = MixSettings(*(getattr(options, key) for key in weights))
     size = Size(*(getattr(options, key) for key in sizes_of))
     rows = summary([attack(records, settings, size, 1 + seed) for seed in range(options.seeds)])
-    show(options, rows, table(rows), indent=2)
+    show(options, rows, table(by_scale(rows)), indent=2)
 
 
 if __name__ == "__main__":

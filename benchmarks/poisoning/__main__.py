@@ -15,7 +15,7 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -24,36 +24,23 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from benchmarks.poisoning.attackers import ATTACKS, TARGET, Attacking, poisoned, with_pattern
-from benchmarks.shared.harness import parser, show
-from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from benchmarks.poisoning.attackers import ATTACKS, TARGET, Attacking, with_pattern
+from benchmarks.shared.harness import parser, show, table
+from benchmarks.studies.trials import Tables, merged, read_tables
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.models.run_model import load_dataset
 from edgefed.data.base.types import Shard
+from edgefed.events.base.model import Event
 from edgefed.files.samples import Samples
 from edgefed.learn.base.types import Array, Tensors
 from edgefed.process.clock import SystemClock
-from edgefed.simulator.executors import Executor, Sequential
+from edgefed.simulator.executors import Executor
 from edgefed.simulator.run import Simulation
-from edgefed.terminal.console import columns
+from edgefed.simulator.sweep.statistics import spread
 
-DEVICES = 10
 MALICIOUS = frozenset({3, 7})
-
-_PLAIN: dict[str, Any] = {"checks": {"quarantine_below": 0.0}}
-DEFENCES: Mapping[str, Mapping[str, Any]] = {
-    "mean": _PLAIN,
-    "mean, checks": {"checks": {"norm_factor": 3.0}},
-    "median": {**_PLAIN, "merging": {"rule": "median"}},
-    "trimmed_mean": {**_PLAIN, "merging": {"rule": "trimmed_mean", "trimmed": 0.2}},
-    "krum": {**_PLAIN, "merging": {"rule": "krum", "malicious": 2}},
-    "multi_krum": {**_PLAIN, "merging": {"rule": "multi_krum", "malicious": 2}},
-    "geometric_median": {**_PLAIN, "merging": {"rule": "geometric_median"}},
-    "norm_clipping": {**_PLAIN, "merging": {"rule": "norm_clipping"}},
-    "clipping, checks": {
-        "checks": {"norm_factor": 3.0},
-        "merging": {"rule": "norm_clipping"},
-    },
-}
+TABLES = read_tables(__file__)
+DEFENCES: Mapping[str, Tables] = TABLES["defences"]
 
 
 @dataclass(frozen=True)
@@ -72,20 +59,13 @@ class Case:
 
     def recipe(self) -> Recipe:
         """Return what is run."""
-        return Recipe.model_validate(
-            {
-                "name": "poisoning",
-                "seed": self.seed,
-                "model": {"name": "mlp", "hidden": [64]},
-                "data": {"name": "digits", "partition": self.partition, "alpha": 1.0},
-                "training": {"epochs": 2, "batch_size": 16, "learning_rate": 0.1},
-                "rounds": {"count": self.rounds},
-                "wire": {"uplink": "fp32", "downlink": "fp32"},
-                "evaluation": {"every": 0},
-                "simulation": {"devices": DEVICES, "workers": 1, "engine": "sequential"},
-                **DEFENCES[self.defence],
-            }
-        )
+        own = {
+            "seed": self.seed,
+            "data": {"partition": self.partition},
+            "rounds": {"count": self.rounds},
+        }
+        tables = merged(TABLES["recipe"], DEFENCES[self.defence], own)
+        return Recipe.model_validate(tables)
 
 
 @dataclass(frozen=True)
@@ -107,41 +87,26 @@ class Found:
     quarantined: tuple[str, ...]
 
 
-def attacker(attack: str) -> Callable[..., tuple[Executor, str]]:
-    """Return what makes the executor of a simulation with malicious devices."""
-
-    def make(
-        shards: Sequence[Shard], settings: SimulationSection, tell: Callable[[str], None]
-    ) -> tuple[Executor, str]:
-        del settings, tell
-        held = [
-            poisoned(shard, attack) if number in MALICIOUS else shard
-            for number, shard in enumerate(shards)
-        ]
-        return Attacking(Sequential(held), MALICIOUS, attack), ""
-
-    return make
-
-
 def run(case: Case, folder: Path) -> Found:
     """Run a case and return what became of the model."""
     recipe = case.recipe()
-    simulation = Simulation(recipe, folder, SystemClock(), executors=attacker(case.attack))
-    replies: list[tuple[str, str]] = []
-    simulation.journal.listen(
-        lambda event, _: (
-            replies.append((event.fields["device"], event.fields["outcome"]))
-            if event.kind == "reply"
-            else None
-        )
-    )
+    refused: list[str] = []
+
+    def executor(shards: Sequence[Shard], *_: Any) -> tuple[Executor, str]:
+        return Attacking(shards, MALICIOUS, case.attack), ""
+
+    def hear(event: Event, _: int) -> None:
+        if event.kind == "reply" and event.fields["outcome"] != "accepted":
+            refused.append(event.fields["device"])
+
+    simulation = Simulation(recipe, folder, SystemClock(), executors=executor)
+    simulation.journal.listen(hear)
     result = simulation.run()
     if result.record.status != "finished":
         return Found(0.0, 0.0, 0, 0, ())
     weights = load_file(result.folder / "model.safetensors")
     test = load_dataset(recipe, folder).test
     bad = {f"device-{number:02d}" for number in MALICIOUS}
-    refused = [device for device, outcome in replies if outcome != "accepted"]
     views = simulation.journal.snapshot.devices
     return Found(
         accuracy=float((predicted(weights, test.inputs) == test.targets).mean()),
@@ -165,18 +130,12 @@ def backdoor_rate(weights: Tensors, test: Samples) -> float:
     return float((predicted(weights, with_pattern(others)) == TARGET).mean())
 
 
-def told(values: Sequence[float]) -> str:
-    """Return mean and standard deviation in percent."""
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{100 * statistics.mean(values):.1f} ± {100 * spread:.1f}"
-
-
-def cell(attack: str, found: Sequence[Found]) -> str:
-    """Return what the table shows of the runs of one attack against one defence."""
-    text = told([each.accuracy for each in found])
+def cells(attack: str, found: Sequence[Found]) -> dict[str, Any]:
+    """Return what the table shows of the runs of one attack against one defence, in percent."""
+    accuracy = {"accuracy": spread([100 * each.accuracy for each in found])}
     if not attack.startswith("backdoor"):
-        return text
-    return f"{text} ({100 * statistics.mean(each.backdoor for each in found):.0f})"
+        return accuracy
+    return {**accuracy, "backdoor": 100 * statistics.mean(each.backdoor for each in found)}
 
 
 def main() -> None:
@@ -194,17 +153,17 @@ def main() -> None:
                 for seed in range(1, options.seeds + 1)
             )
             found[attack, defence] = [run(case, folder) for case in cases]
-            print(f"{attack}, {defence}: {cell(attack, found[attack, defence])}", file=sys.stderr)
+            print(f"{attack}, {defence}: done", file=sys.stderr)
     rows = [
-        {"attack": attack, "defence": defence, "runs": [vars(each) for each in runs]}
+        {"attack": attack, "defence": defence, "runs": runs}
         for (attack, defence), runs in found.items()
     ]
-    table = [("DEFENCE", *options.attacks)]
-    table += [
-        (defence, *(cell(attack, found[attack, defence]) for attack in options.attacks))
+    lines = [
+        {"defence": defence, "attack": attack, **cells(attack, found[attack, defence])}
         for defence in options.only
+        for attack in options.attacks
     ]
-    show(options, rows, columns(table), indent=1)
+    show(options, rows, table(lines), indent=1)
 
 
 if __name__ == "__main__":

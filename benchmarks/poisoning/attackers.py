@@ -14,7 +14,7 @@ Malicious devices train as the others do and change what they hold or what they 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import zstandard
@@ -22,7 +22,7 @@ import zstandard
 from edgefed.data.base.types import Shard
 from edgefed.files.samples import Samples
 from edgefed.learn.base.types import Array, Tensors
-from edgefed.simulator.executors import Executor, WorkOrder
+from edgefed.simulator.executors import Sequential, WorkOrder
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.worker.outcomes import Outcome
 
@@ -40,8 +40,8 @@ ATTACKS = (
 TARGET = 0
 """The label that images with the pattern are to get."""
 
-SCALE = 100.0
-BOOST = 5.0
+FACTORS = {"sign-flip": -1.0, "scaling": 100.0, "backdoor-x5": 5.0}
+"""What attacks multiply their updates by."""
 
 
 def with_pattern(images: Array) -> Array:
@@ -63,40 +63,40 @@ def poisoned(shard: Shard, attack: str) -> Shard:
     return replace(shard, train=Samples(inputs, targets))
 
 
-@dataclass
-class Attacking:
-    """An executor whose malicious devices falsify their updates.
+class Attacking(Sequential):
+    """An executor whose malicious devices train on poisoned data and falsify their updates.
 
-    Attributes:
-        inner: does all devices' work; the data of the malicious ones is poisoned already.
+    Args:
+        shards: the devices' data, before it is poisoned.
         malicious: their numbers.
         attack: one of ``ATTACKS``.
     """
 
-    inner: Executor
-    malicious: frozenset[int]
-    attack: str
-    _first: dict[int, bytes] = field(default_factory=dict)
+    def __init__(self, shards: Sequence[Shard], malicious: frozenset[int], attack: str) -> None:
+        held = [
+            poisoned(shard, attack) if number in malicious else shard
+            for number, shard in enumerate(shards)
+        ]
+        super().__init__(held)
+        self._malicious = malicious
+        self._attack = attack
+        self._first: dict[int, bytes] = {}
 
     def outcomes(
         self, orders: Sequence[WorkOrder], read: Callable[[str], bytes], stop: Callable[[], bool]
     ) -> Iterator[tuple[WorkOrder, Outcome]]:
         """Yield what the devices send."""
-        for order, outcome in self.inner.outcomes(orders, read, stop):
-            lies = order.device in self.malicious and "delta" in outcome.blobs
+        for order, outcome in super().outcomes(orders, read, stop):
+            lies = order.device in self._malicious and "delta" in outcome.blobs
             yield order, self._changed(order.device, outcome) if lies else outcome
-
-    def close(self) -> None:
-        """End what was started."""
-        self.inner.close()
 
     def _changed(self, device: int, outcome: Outcome) -> Outcome:
         blob = outcome.blobs["delta"]
-        if self.attack == "replay":
+        if self._attack == "replay":
             blob = self._first.setdefault(device, blob)
-        elif self.attack == "nan":
+        elif self._attack == "nan":
             blob = _not_numbers(blob)
-        elif factor := {"sign-flip": -1.0, "scaling": SCALE, "backdoor-x5": BOOST}.get(self.attack):
+        elif factor := FACTORS.get(self._attack):
             blob = _exact({name: factor * array for name, array in decode(blob, None).items()})
         return replace(outcome, blobs={**outcome.blobs, "delta": blob})
 

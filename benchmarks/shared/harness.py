@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from edgefed.simulator.sweep.statistics import Spread
+
 ROOT = Path(__file__).resolve().parents[2]
 
 Rows = Sequence[Mapping[str, Any]]
@@ -130,11 +132,11 @@ def show(options: Namespace, found: Figures, text: str = "", indent: int | None 
 
     Args:
         options: of the parser.
-        found: figures, or rows of them.
+        found: figures, or rows of them; JSON has the attributes of what it does not know.
         text: the same for people; by default as of ``told``.
         indent: spaces before a nested line of JSON; by default JSON is one line.
     """
-    print(json.dumps(found, indent=indent) if options.json else text or told(found))
+    print(json.dumps(found, indent=indent, default=vars) if options.json else text or told(found))
 
 
 def told(found: Figures) -> str:
@@ -172,6 +174,10 @@ def table(rows: Rows, without: Collection[str] = ()) -> str:
 
 def _shown(value: object) -> str:
     """Return a figure as people read it, with four digits or two decimals."""
+    if isinstance(value, Spread):
+        return " ± ".join(
+            _shown(each) for each in (value.mean, value.deviation) if each is not None
+        )
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from edgefed.data.images.jpeg import unpacked
 from edgefed.learn.base.types import Array
 from edgefed.sharing.types import Indices
 
@@ -35,6 +36,19 @@ def images(data: Path, digits: bool = False) -> dict[str, Array]:
     parts = {"train": order[:1400], "test": order[1400:]}
     arrays = {f"x_{part}": inputs[rows] for part, rows in parts.items()}
     return arrays | {f"y_{part}": found.target[rows] for part, rows in parts.items()}
+
+
+def read(path: Path, cache: Path) -> dict[str, Array]:
+    """Return a file's arrays, with JPEG images decoded and writers from the file beside it."""
+    arrays = dict(np.load(path, allow_pickle=False))
+    for part in ("train", "test"):
+        if f"jpeg_{part}" in arrays:
+            jpeg, offsets = arrays[f"jpeg_{part}"], arrays[f"offsets_{part}"]
+            arrays[f"x_{part}"], _ = unpacked(jpeg, offsets, cache, str(path))
+    writers = path.with_name(f"{path.stem}_writers.npz")
+    if writers.exists():
+        arrays["writer_train"] = np.load(writers, allow_pickle=False)["writer_train"]
+    return arrays
 
 
 def tune_and_test(

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from edgefed.algorithms.interface.base import State
@@ -58,7 +57,7 @@ class Run:
         return math.fsum(found) / len(found) if found and self.ended == "finished" else math.nan
 
 
-class Observed:
+class Observed(Sequential):
     """Runs the devices' tasks one after another and keeps the devices' private state.
 
     Attributes:
@@ -67,27 +66,27 @@ class Observed:
     """
 
     def __init__(self, shards: Sequence[Shard]) -> None:
+        super().__init__(shards)
         names = device_names(len(shards))
         self.shards = dict(zip(names, shards, strict=True))
         self.private: dict[str, Private] = {}
         self._names = names
-        self._inner = Sequential(shards)
 
     def outcomes(
         self, orders: Sequence[WorkOrder], read: Callable[[str], bytes], stop: Callable[[], bool]
     ) -> Iterator[tuple[WorkOrder, Outcome]]:
         """Yield outcomes in the order of completion."""
-        for order, outcome in self._inner.outcomes(orders, read, stop):
+        for order, outcome in super().outcomes(orders, read, stop):
             if outcome.status == "ok" and order.task.question != "evaluate":
                 self.private[self._names[order.device]] = outcome.private
             yield order, outcome
 
-    def close(self) -> None:
-        """Release nothing: no process was started."""
-
 
 Look = Callable[[int, State, Observed], dict[str, Any]]
 """Given a round, the state after it and the devices, returns notes for the round's row."""
+
+Work = tuple[str, Recipe, Path]
+"""A run's words, its recipe, and the file of its result."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +105,15 @@ class Runner:
     jobs: int = 1
     lacking: bool = False
 
-    def run(self, words: str, recipe: Recipe, look: Look | None = None) -> Run | None:
-        """Return a run's result; None if it has none and is left out."""
-        return self.runs({words: recipe}, look)[words]
-
     def runs(
-        self, recipes: Mapping[str, Recipe], look: Look | None = None
+        self, recipes: Mapping[str, Recipe], look: Callable[[Recipe], Look] | None = None
     ) -> dict[str, Run | None]:
-        """Return the results of several runs, by their words."""
+        """Return the results of several runs by their words; None if one is left out.
+
+        Args:
+            recipes: by their words.
+            look: makes what looks at the rounds of a recipe's run.
+        """
         files = {words: self.file(recipe) for words, recipe in recipes.items()}
         wanted = {file: words for words, file in files.items() if not file.exists()}
         works = [] if self.lacking else [(w, recipes[w], file) for file, w in wanted.items()]
@@ -127,29 +127,6 @@ class Runner:
             for words, file in files.items()
         }
 
-    def seeds(self, words: str, recipe: Recipe, seeds: Sequence[int]) -> list[Run]:
-        """Return the results of a recipe with several seeds; those left out are missing."""
-        recipes = {f"{words}, {n}": recipe.model_copy(update={"seed": n}) for n in seeds}
-        return [run for run in self.runs(recipes).values() if run is not None]
-
-    def tuning(
-        self, words: str, recipes: Mapping[str, Recipe], seeds: Sequence[int], last: int
-    ) -> dict[str, float]:
-        """Return the mean score of each setting; NaN where a run failed."""
-        wanted = {
-            (setting, seed): (f"{words}, {setting}, {seed}", recipe)
-            for setting, recipe in recipes.items()
-            for seed in seeds
-        }
-        runs = self.runs(
-            {case: r.model_copy(update={"seed": n}) for (_, n), (case, r) in wanted.items()}
-        )
-        scores = {
-            key: math.nan if (run := runs[case]) is None else run.score(last=last)
-            for key, (case, _) in wanted.items()
-        }
-        return {each: fmean(scores[each, seed] for seed in seeds) for each in recipes}
-
     def file(self, recipe: Recipe) -> Path:
         """Return the file of a result; the data file counts without its folder."""
         name = Path(str(recipe.data.settings().get("path", ""))).name
@@ -157,15 +134,16 @@ class Runner:
         digest = trial_digest(recipe.model_copy(update={"data": data}))
         return self.folder / "runs" / f"{digest}.json"
 
-    def _done(self, works: Sequence[tuple[str, Recipe, Path]], look: Look | None) -> Iterator[Run]:
+    def _done(self, works: Sequence[Work], look: Callable[[Recipe], Look] | None) -> Iterator[Run]:
         if self.jobs == 1 or len(works) < 2:
-            yield from (_execute(work, look) for work in works)
+            for work in works:
+                yield _execute(work, look(work[1]) if look else None)
             return
         with multiprocessing.get_context("spawn").Pool(self.jobs) as pool:
             yield from pool.imap_unordered(_execute, works)
 
 
-def _execute(work: tuple[str, Recipe, Path], look: Look | None = None) -> Run:
+def _execute(work: Work, look: Look | None = None) -> Run:
     """Execute a run and write its result."""
     words, recipe, file = work
     study, begun = file.parent.parent, time.process_time()
@@ -220,7 +198,7 @@ def _simulate(
         raise EdgeFedError(record.reason or record.status, code=record.error or "run.failed")
 
 
-# -- choosing and telling -------------------------------------------------------------------------
+# -- comparing ------------------------------------------------------------------------------------
 
 
 def best_of(scores: Mapping[str, float]) -> str:
@@ -231,12 +209,3 @@ def best_of(scores: Mapping[str, float]) -> str:
 def difference(scores: Sequence[float], others: Sequence[float]) -> Spread:
     """Return the difference by seed."""
     return spread([one - other for one, other in zip(scores, others, strict=True)])
-
-
-def spoken(value: Spread, form: str = "{:.3f}") -> str:
-    """Return mean and deviation in words; nothing for no values."""
-    if value.mean is None:
-        return ""
-    if value.deviation is None:
-        return form.format(value.mean)
-    return f"{form.format(value.mean)} ± {form.format(value.deviation).lstrip('+')}"

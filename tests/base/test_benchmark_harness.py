@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.shared.harness import in_turn, median_ratio, pairs, parser, show, told
+from edgefed.simulator.sweep.statistics import spread
 
 FOUND = {"ratio": 0.5, "gb_per_s": {"exact": 2.0}, "rows": [{"name": "a", "n": 1200}, {"x": True}]}
 
@@ -53,3 +54,12 @@ def test_people_read_what_json_has(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     show(parser("merge", None).parse_args(["--json"]), FOUND)
     assert json.loads(capsys.readouterr().out) == FOUND
+
+
+def test_a_spread_is_its_mean_and_deviation_and_whole_in_json(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = [{"a": spread([1.0, 3.0])}, {"a": spread([2.0])}, {"a": spread([])}]
+    assert told(found).splitlines() == ["        a", "2 ± 1.414", "        2"]
+    show(parser("merge", None).parse_args(["--json"]), found)
+    assert json.loads(capsys.readouterr().out) == [{"a": vars(row["a"])} for row in found]

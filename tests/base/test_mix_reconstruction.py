@@ -12,10 +12,10 @@ from benchmarks.mix_reconstruction.__main__ import (
     Result,
     Size,
     attack,
+    by_scale,
     load,
     sizes,
     summary,
-    table,
 )
 from benchmarks.mix_reconstruction.mix_estimates import (
     Moments,
@@ -28,6 +28,7 @@ from benchmarks.mix_reconstruction.mix_estimates import (
     told_apart,
     without_clipping,
 )
+from benchmarks.shared.harness import table
 from edgefed.sharing.label_mixes import MixSettings, draw_ingredients
 
 SIZE = Size(device=40, mixes=300, records=20)
@@ -158,7 +159,7 @@ def test_seeds_are_summarised() -> None:
     (row,) = summary(runs)
     assert (row["mean"], row["chance"]) == (1.5, 1 / 9)
     assert row["deviation"] == pytest.approx(0.5**0.5)
-    head, line = table([row]).splitlines()
-    assert head.split() == ["ATTACK", "SETTING", "MEASURE", "CHANCE", "16/255"]
-    assert line.split() == ["linear", "9", "records", "dominant", "0.111", "1.500", "±", "0.707"]
+    head, line = table(by_scale([row])).splitlines()
+    assert head.split() == ["attack", "setting", "measure", "chance", "16/255"]
+    assert line.split() == ["linear", "9", "records", "dominant", "0.1111", "1.5", "±", "0.7071"]
     assert summary(runs[:1])[0]["deviation"] is None

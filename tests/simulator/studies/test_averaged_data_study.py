@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import averaged_data
-from benchmarks.averaged_data import Setup, prepare, study
+from benchmarks.averaged_data import __main__ as averaged_data
+from benchmarks.averaged_data.__main__ import Setup, figures, prepare, study
 from benchmarks.studies.runs import Runner
 
 
@@ -29,7 +29,7 @@ def made(path: Path) -> None:
 
 def test_no_sample_is_in_two_parts(tmp_path: Path) -> None:
     made(tmp_path / "data/made.npz")
-    setup = Setup("made.npz", 200, {"partition": "iid"}, 4, 2, 4)
+    setup = Setup("made.npz", 200)
     files = prepare(setup, tmp_path / "data", tmp_path / "work")
     tune, test = (np.load(files[name]) for name in ("tune", "test"))
     np.testing.assert_array_equal(tune["x_train"], test["x_train"])
@@ -40,7 +40,7 @@ def test_no_sample_is_in_two_parts(tmp_path: Path) -> None:
 
 def test_writers_keep_their_samples_together(tmp_path: Path) -> None:
     made(tmp_path / "data/made.npz")
-    setup = Setup("made.npz", 0, {"partition": "natural"}, 5, 2, 4, writers=5)
+    setup = Setup("made.npz", writers=5)
     files = prepare(setup, tmp_path / "data", tmp_path / "work")
     tune = np.load(files["tune"])
     assert len(np.unique(tune["groups_train"])) == 5
@@ -52,16 +52,21 @@ def test_a_study_ends_in_a_row_for_each_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(tmp_path / "data/made.npz")
-    setup = Setup("made.npz", 50, {"partition": "classes", "classes_per_device": 2}, 5, 2, 2)
+    recipe = {
+        "data": {"normalize": True, "partition": "classes", "classes_per_device": 2},
+        "rounds": {"count": 2, "cohort": 2},
+        "simulation": {"devices": 5},
+    }
+    setup = Setup("made.npz", 50, recipe=recipe)
     monkeypatch.setattr(averaged_data, "SETUPS", {"tiny": setup})
     monkeypatch.setattr(averaged_data, "RATES", (0.01, 0.05))
     monkeypatch.setattr(averaged_data, "TUNING_SEEDS", (101,))
     methods = {"fedavg": ({},), "fedmix": ({"mixup_ratio": 0.02}, {"mixup_ratio": 0.05})}
     monkeypatch.setattr(averaged_data, "METHODS", methods)
-    rows = study("tiny", tmp_path / "data", (1,), Runner(tmp_path / "work"))
-    assert [row.method for row in rows] == ["fedavg", "fedmix"]
+    rows = figures(study("tiny", tmp_path / "data", (1,), Runner(tmp_path / "work")))
+    assert [row["method"] for row in rows] == ["fedavg", "fedmix"]
     for row in rows:
-        assert row.failed == 0
-        assert row.accuracy.count == 1
-        assert row.tuning[row.settings] == max(row.tuning.values())
-    assert [len(row.tuning) for row in rows] == [2, 4], "two learning rates for every setting"
+        assert row["failed"] == 0
+        assert row["accuracy"].count == 1
+        assert row["tuning"][row["settings"]] == max(row["tuning"].values())
+    assert [len(row["tuning"]) for row in rows] == [2, 4], "two learning rates for every setting"
