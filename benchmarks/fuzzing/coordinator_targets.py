@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import random
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache, partial
 from pathlib import Path
@@ -14,11 +14,10 @@ from typing import Any, NoReturn
 from unittest.mock import patch
 
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, precondition, rule
 
 from benchmarks.fuzzing import fleet
 from benchmarks.fuzzing.fleet import CLIENTS, TOPICS
-from benchmarks.fuzzing.running import Machine, Reader, Target, opening
+from benchmarks.fuzzing.running import Reader, Target
 from benchmarks.fuzzing.strategies import (
     Pools,
     arrivals,
@@ -375,68 +374,22 @@ SIGNED_MESSAGES = arrivals(
 ) | siblings(TOKENS, make_enrolling)
 
 
-class DispatcherMachine(Machine):
-    """Messages of devices, the passage of time, and exchanges that end and begin."""
-
-    @initialize(devices=st.lists(st.sampled_from(DEVICES), min_size=1, unique=True))
-    def join(self, devices: list[str]) -> None:
-        """Let devices go online."""
-        for device in devices:
-            self.reader.join(device)
-
-    @rule(inputs=MESSAGES)
-    def process(self, inputs: list[bytes]) -> None:
-        """Process messages."""
-        self.feed(inputs)
-
-    @rule(seconds=st.sampled_from((1.0, 20.0, 300.0)))
-    def wait(self, seconds: float) -> None:
-        """Let time pass."""
-        self.reader.clock.move(seconds)
-
-    @rule()
-    def next_exchange(self) -> None:
-        """Open another exchange."""
-        self.reader.next_exchange()
-
-
-class SignedDispatcherMachine(DispatcherMachine):
-    """The same in a signed fleet, whose members may change."""
-
-    @rule(inputs=SIGNED_MESSAGES)
-    def process(self, inputs: list[bytes]) -> None:
-        """Process signed messages."""
-        self.feed(inputs)
-
-    @rule()
-    def reset_members(self) -> None:
-        """Admit those again who have left or were removed."""
-        self.reader.reset_members()
-
-
 # -- other targets ----------------------------------------------------------------------------
 
 
-def limits(
-    make_gate: Callable[[fleet.FuzzClock], Any],
-) -> Callable[[Path], AbstractContextManager[Reader]]:
-    """Return how a target is opened whose messages a gate judges before they enter an inbox."""
+def limits(make_gate: Callable[[fleet.FuzzClock], Any], folder: Path) -> Reader:
+    """Return a reader of messages that a gate judges before they enter an inbox."""
+    del folder
+    clock = fleet.FuzzClock()
+    inbox: Inbox[NoReturn] = Inbox(clock, gate=make_gate(clock))
 
-    @contextmanager
-    def opened(folder: Path) -> Iterator[Reader]:
-        del folder
-        clock = fleet.FuzzClock()
-        inbox: Inbox[NoReturn] = Inbox(clock, gate=make_gate(clock))
+    def read(data: bytes) -> None:
+        clock.move(0.001)
+        inbox.put(fleet.split(data))
+        while inbox.get(0.0) is not None:
+            pass
 
-        def read(data: bytes) -> None:
-            clock.move(0.001)
-            inbox.put(fleet.split(data))
-            while inbox.get(0.0) is not None:
-                pass
-
-        yield read
-
-    return opened
+    return read
 
 
 def _sender_limits(clock: fleet.FuzzClock) -> SenderLimits:
@@ -472,32 +425,31 @@ def check_answer(token: Token | None, asked: EnrolmentRequest, answer: Enrolment
         assert answer.proof == enrolment.sealed(unproven, token.proof_key).proof
 
 
-class EnrolmentMachine(Machine):
-    """Requests for certificates, approvals, and tokens that are given out anew."""
-
-    @rule(inputs=ENROLMENT)
-    def ask(self, inputs: list[bytes]) -> None:
-        """Ask for certificates."""
-        self.feed(inputs)
-
-    @rule(name=st.sampled_from(NAMES))
-    def approve(self, name: str) -> None:
-        """Approve a request, if one waits."""
-        self.reader.approve(name)
-
-    @precondition(lambda self: self.fed > 60)
-    @rule()
-    def reset_members(self) -> None:
-        """Give out the tokens again, when many may have been used."""
-        self.fed = 0
-        self.reader.reset_members()
+def dispatcher(folder: Path, *, signed: bool) -> Coordinator:
+    """Return a coordinator with two devices online."""
+    made = Coordinator(folder, signed=signed)
+    for device in DEVICES[:2]:
+        made.join(device)
+    return made
 
 
-PLAIN, SIGNED = (opening(partial(Coordinator, signed=signed)) for signed in (False, True))
+OPEN_EXCHANGE = (*fleet.PASSING, *(("join", device) for device in DEVICES), ("next_exchange",))
 TARGETS = (
-    Target("dispatcher", PLAIN, MESSAGES, 10, machine=DispatcherMachine),
-    Target("signed-dispatcher", SIGNED, SIGNED_MESSAGES, 6, machine=SignedDispatcherMachine),
-    Target("senders", limits(_sender_limits), SENDERS, 8),
-    Target("request", opening(RequestReader), payloads(Request, REQUESTS), 5),
-    Target("enrolment", opening(Authority), ENROLMENT, 5, machine=EnrolmentMachine),
+    Target("dispatcher", partial(dispatcher, signed=False), MESSAGES, 10, steps=OPEN_EXCHANGE),
+    Target(
+        "signed-dispatcher",
+        partial(dispatcher, signed=True),
+        SIGNED_MESSAGES,
+        6,
+        steps=(*OPEN_EXCHANGE, ("reset_members",)),
+    ),
+    Target("senders", partial(limits, _sender_limits), SENDERS, 8),
+    Target("request", RequestReader, payloads(Request, REQUESTS), 5),
+    Target(
+        "enrolment",
+        Authority,
+        ENROLMENT,
+        5,
+        steps=(*(("approve", name) for name in NAMES), ("reset_members",)),
+    ),
 )

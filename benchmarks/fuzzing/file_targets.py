@@ -8,9 +8,8 @@ import json
 import random
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -21,7 +20,7 @@ from hypothesis.strategies import SearchStrategy
 from PIL import Image
 
 from benchmarks.fuzzing import fleet
-from benchmarks.fuzzing.fleet import AUTHORITY, certificate_of, keys_of
+from benchmarks.fuzzing.fleet import certificate_of, keys_of
 from benchmarks.fuzzing.running import Reader, Target
 from benchmarks.fuzzing.strategies import NUMBERS, TEXTS, broken, joined, mostly_broken, siblings
 from edgefed.config.fleet.settings_files import Surroundings
@@ -55,23 +54,16 @@ NESTED = st.builds(
 """JSON and TOML that is nested deeply."""
 
 
-def reading(
-    name: str, read: Callable[[Path, bytes], object]
-) -> Callable[[Path], AbstractContextManager[Reader]]:
-    """Return how a target is opened that writes each input to a file and reads it."""
+def reading(name: str, read: Callable[[Path, bytes], object], folder: Path) -> Reader:
+    """Return a reader that writes each input to a file and reads it."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
 
-    @contextmanager
-    def opened(folder: Path) -> Iterator[Reader]:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def read_one(data: bytes) -> None:
+        path.write_bytes(data)
+        read(path, data)
 
-        def read_one(data: bytes) -> None:
-            path.write_bytes(data)
-            read(path, data)
-
-        yield read_one
-
-    return opened
+    return read_one
 
 
 # -- samples ----------------------------------------------------------------------------------
@@ -302,7 +294,9 @@ NUMBERED = ("key.pem", "encryption.pem", "certificate.pem", "authority.pem", "fl
 def _contents() -> tuple[tuple[bytes, ...], ...]:
     """Return candidate contents of each file: the right one first, then similar wrong ones."""
     own, other = keys_of("dev-1"), keys_of("dev-2")
-    certificates = tuple(map(certificate_of, ("dev-1", AUTHORITY, "renewed", "stranger", "broker")))
+    certificates = tuple(
+        map(certificate_of, ("dev-1", "authority", "renewed", "stranger", "broker"))
+    )
     pems = tuple(each.pem() for each in certificates)
     return (
         tuple(private_pem(key) for key in (own.signing, own.encryption, other.signing)),
@@ -326,12 +320,11 @@ def make_credentials(drawn: tuple[int, str], draws: random.Random) -> bytes:
     return bytes([number + draws.choice((0, 128))]) + data
 
 
-@contextmanager
-def credentials(folder: Path) -> Iterator[Reader]:
+def credentials(folder: Path) -> Reader:
     """Load credentials, or an authority, of which a file is wrong; TLS reads what is loaded."""
     clock = fleet.FuzzClock()
     device = fleet.saved_credentials("dev-1", folder).folder
-    authority = folder / AUTHORITY
+    authority = folder / "authority"
     fleet.saved_authority(authority)
 
     def read(data: bytes) -> None:
@@ -352,7 +345,7 @@ def credentials(folder: Path) -> Iterator[Reader]:
             else:
                 path.write_bytes(whole)
 
-    yield read
+    return read
 
 
 CREDENTIALS = siblings(
@@ -389,7 +382,7 @@ FILES: tuple[tuple[str, str, Callable[[Path, bytes], object], Any, float], ...] 
 )
 TARGETS = (
     *(
-        Target(name, reading(file, read), made, share, "file")
+        Target(name, partial(reading, file, read), made, share, "file")
         for name, file, read, made, share in FILES
     ),
     Target("credentials", credentials, CREDENTIALS, 3, "file"),

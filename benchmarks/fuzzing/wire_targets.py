@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
@@ -19,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import strategies as st
 
 from benchmarks.fuzzing import fleet
-from benchmarks.fuzzing.fleet import AUTHORITY, PARTIES, TOPICS, certificate_of, credentials_of
+from benchmarks.fuzzing.fleet import PARTIES, TOPICS, certificate_of, credentials_of
 from benchmarks.fuzzing.running import Reader, Target, always
 from benchmarks.fuzzing.strategies import TEXTS, arrivals, broken, mostly_broken, payloads, siblings
 from edgefed.errors import EdgeFedError, WireError
@@ -139,8 +138,7 @@ def make_chunks(size: int, draws: random.Random) -> bytes:
     return size.to_bytes(8, "big") + draws.randbytes(draws.choice((0, 1, 4, 12)))
 
 
-@contextmanager
-def chunks(folder: Path) -> Iterator[Reader]:
+def chunks(folder: Path) -> Reader:
     """Receive chunks of the right and the wrong length, in any order."""
     names = count()
 
@@ -159,14 +157,14 @@ def chunks(folder: Path) -> Iterator[Reader]:
         finally:
             staging.drop()
 
-    yield read
+    return read
 
 
 # -- certificates -----------------------------------------------------------------------------
 
 
 def _certificates() -> tuple[bytes, ...]:
-    both = certificate_of(AUTHORITY), certificate_of("dev-1")
+    both = certificate_of("authority"), certificate_of("dev-1")
     requests = (
         make_request(fleet.keys_of("dev-1"), "dev-1"),
         make_request(fleet.keys_of("x"), "x" * 60),
@@ -180,7 +178,7 @@ def read_certificates(data: bytes) -> None:
         read_request(data)
     except EdgeFedError:
         found = read_certificate(data)
-        found.is_issued_by(certificate_of(AUTHORITY))
+        found.is_issued_by(certificate_of("authority"))
         found.is_valid_at(fleet.BEGIN)
 
 
@@ -201,11 +199,10 @@ SIGNED = arrivals(
 )
 
 
-@contextmanager
-def signed(folder: Path) -> Iterator[Reader]:
+def signed(folder: Path) -> Reader:
     """Read messages of a signed fleet; each that is read is verified again by other means."""
     del folder
-    verifier = Verifier(certificate_of(AUTHORITY), certificate_of("revoked").__eq__)
+    verifier = Verifier(certificate_of("authority"), certificate_of("revoked").__eq__)
 
     def read(data: bytes) -> None:
         arrival = fleet.split(data)
@@ -214,7 +211,7 @@ def signed(folder: Path) -> Iterator[Reader]:
             check_received(found, arrival.topic, arrival.payload)
         fleet.read_again(data, verifier)
 
-    yield read
+    return read
 
 
 def check_received(read: Received, topic: str, payload: bytes) -> None:
