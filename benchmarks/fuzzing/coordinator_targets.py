@@ -41,7 +41,7 @@ from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.coordinator.storage.new_run import create_run
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
-from edgefed.errors import EdgeFedError, NotAllowedError
+from edgefed.errors import EdgeFedError, NotAllowedError, WireError
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
 from edgefed.trust.authority import AUTHORITY_FOLDER
@@ -61,7 +61,7 @@ SESSION, NONCE = "a" * 16, "0" * 8
 BLOBS = tuple(bytes([number]) * (number * 70_000 + 5) for number in range(3))
 POOLS: Pools = {
     "device": DEVICES,
-    "session": (SESSION, "b" * 16),
+    "session": (*3 * (SESSION,), "b" * 16),
     "exchange": ("r-1-0", "r-1-1", "r-1-0-x"),
     "run": ("r-1",),
     "index": (0, 1),
@@ -192,8 +192,7 @@ class Coordinator(Service):
             super().__init__(settings, self.clock)
         self._requests._handler._challenges = Challenges(self.clock, lambda: NONCE)
         self._diagnostics._open.update(
-            (nonce, _Question(DEVICES[number % 3], SESSION, nonce, 0.0))
-            for number, nonce in enumerate(POOLS["nonce"])
+            (nonce, _Question(DEVICES[0], SESSION, nonce, 0.0)) for nonce in POOLS["nonce"]
         )
         self._diagnostics._wait = lambda asked, timeout: None  # type: ignore[method-assign]
         for blob in BLOBS[:2]:
@@ -243,7 +242,8 @@ class Coordinator(Service):
         signed = self._membership is not None
         signer = Signer(fleet.credentials_of(device)) if signed else None
         birth, topic = Birth(session=SESSION, status="online", samples=8), TOPICS.birth(device)
-        self(b"-" + topic.encode() + b"\n" + encode(birth, topic, signer))
+        with suppress(WireError):  # its certificate may be revoked
+            self(b"-" + topic.encode() + b"\n" + encode(birth, topic, signer))
 
     def next_exchange(self) -> None:
         """Close the exchange that is open, and open the same again."""

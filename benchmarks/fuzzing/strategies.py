@@ -11,7 +11,7 @@ import struct
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgpack
@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from edgefed.version import FIRST_PROTOCOL, PROTOCOL
 from edgefed.wire.messages import MESSAGES, Message
-from edgefed.wire.topics import CLIENT_ID_PREFIX, Topics, TopicSpec
+from edgefed.wire.topics import PartyTopic, Topics, TopicSpec
 
 T = TypeVar("T")
 
@@ -123,20 +123,15 @@ def choices(model: type[BaseModel], pools: Pools) -> Choices:
     hints, found = get_type_hints(model, include_extras=True), {}
     for name in model.model_fields:
         typed, pool = _valid(hints[name], pools), pools.get(name, ())
-        if pool:
-            found[name] = pool * -(-9 * len(typed) // len(pool)) + typed * -(
-                -len(pool) // (9 * len(typed))
-            )
-        else:
-            found[name] = typed
+        more = -(-9 * len(typed) // max(1, len(pool)))
+        found[name] = pool * more + typed * max(1, len(pool) // (9 * len(typed)))
     return found
 
 
 def _valid(hint: Any, pools: Pools) -> tuple[Any, ...]:
     """Return values that a field of this type may have."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated and _is_composed(arguments[0]):
-        return _valid(arguments[0], pools)
+    bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    origin, arguments = get_origin(bare), get_args(bare)
     if origin is Literal:
         return arguments
     if origin in (Union, types.UnionType):
@@ -147,19 +142,11 @@ def _valid(hint: Any, pools: Pools) -> tuple[Any, ...]:
     if origin is dict and arguments[1] is not Any:
         keys, values = (_valid(each, pools) for each in arguments)
         return {}, *({key: value} for key, value in zip(keys, values * 9, strict=False))
-    if _is_model(hint):
-        fields = choices(hint, pools).items()
+    if isinstance(bare, type) and issubclass(bare, BaseModel):
+        fields = choices(bare, pools).items()
         return tuple({name: some[i % len(some)] for name, some in fields} for i in range(4))
     adapter = TypeAdapter[Any](hint, config=ConfigDict(strict=True))
     return tuple(value for value in (*pools.get("digest", ()), *VALID) if _allows(adapter, value))
-
-
-def _is_composed(hint: Any) -> bool:
-    return get_origin(hint) in (tuple, dict) or _is_model(hint)
-
-
-def _is_model(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, BaseModel)
 
 
 def _allows(adapter: TypeAdapter[Any], value: Any) -> bool:
@@ -207,25 +194,17 @@ class Draft:
 
 def drafts(model: type[Message], pools: Pools) -> SearchStrategy[Draft]:
     """Return a strategy of valid messages of a class; fields of a pool are always set."""
+    known = cache(lambda: choices(model, pools))
 
-    @lru_cache
-    def known() -> Choices:
-        return choices(model, pools)
-
-    def made() -> SearchStrategy[Draft]:
-        given: dict[str, SearchStrategy[Any]] = {}
-        optional: dict[str, SearchStrategy[Any]] = {}
+    @st.composite
+    def draft(draw: st.DrawFn) -> Draft:
+        fields = {}
         for name, values in known().items():
-            required = model.model_fields[name].is_required() or name in pools
-            (given if required else optional)[name] = st.integers(0, len(values) - 1)
-        fields = st.fixed_dictionaries(given, optional=optional)
-        return fields.map(
-            lambda numbers: Draft(
-                model, {name: known()[name][number] for name, number in numbers.items()}, known()
-            )
-        )
+            if model.model_fields[name].is_required() or name in pools or draw(st.booleans()):
+                fields[name] = values[draw(st.integers(0, len(values) - 1))]
+        return Draft(model, fields, known())
 
-    return st.deferred(made)
+    return draft()
 
 
 def payloads(model: type[Message], pools: Pools) -> SearchStrategy[list[bytes]]:
@@ -236,12 +215,12 @@ def payloads(model: type[Message], pools: Pools) -> SearchStrategy[list[bytes]]:
 # -- what a broker delivers -------------------------------------------------------------------
 
 
-def lane_topic(topics: Topics, spec: TopicSpec, who: str, digest: str = "0" * 64) -> str:
+def lane_topic(topics: Topics, spec: TopicSpec, who: str) -> str:
     """Return a topic of a lane; ``who`` is its device, client or token, or empty."""
-    who = f"{CLIENT_ID_PREFIX}{who}" if spec.branch == "enrol" else who
-    leaf = "" if spec.branch == "events" else spec.leaf
-    topic = "/".join(level for level in (topics.root, spec.branch, who, leaf) if level)
-    return f"{topic}/{digest}" if (spec.branch, spec.leaf) == ("all", "c") else topic
+    if isinstance(spec, PartyTopic):
+        return topics.of(spec, who)
+    chunk = topics.broadcast_chunk("0" * 64)
+    return {"events": topics.events(), "coordinator": topics.coordinator()}.get(spec.leaf, chunk)
 
 
 def arrivals(
