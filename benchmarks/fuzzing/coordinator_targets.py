@@ -22,7 +22,7 @@ from benchmarks.fuzzing.strategies import (
     Pools,
     arrivals,
     broken,
-    drafts,
+    choices,
     join,
     payloads,
     siblings,
@@ -116,21 +116,15 @@ def make_enrolment(token: Token, draws: random.Random) -> bytes:
     return broken(data, draws) if draws.random() < 0.2 else data
 
 
-def make_enrolling(token: Token, draws: random.Random) -> bytes:
-    """Return such a request as a broker delivers it."""
-    return join(TOPICS.enrolment_request(token.id), make_enrolment(token, draws), draws)
-
-
-def make_numbered(token: Token, draws: random.Random) -> bytes:
-    """Return the number of a token, most often the given one, and a request proven by it."""
-    token = draws.choice((token, draws.choice(tokens())))
-    return token.id.encode() + make_enrolment(token, draws)
-
-
 TOKENS = st.deferred(lambda: st.sampled_from(tokens()))
-ENROLMENT = siblings(TOKENS, make_numbered) | siblings(
-    st.tuples(TOKENS, drafts(EnrolmentRequest, {"request": certificate_requests()})),
-    lambda drawn, draws: drawn[0].id.encode() + drawn[1].payload(draws),
+ENROLMENT = siblings(
+    TOKENS, lambda token, draws: token.id.encode() + make_enrolment(token, draws)
+) | payloads(EnrolmentRequest, {}).map(lambda inputs: [bytes(20) + data for data in inputs])
+ENROLLING = siblings(
+    TOKENS,
+    lambda token, draws: join(
+        TOPICS.enrolment_request(token.id), make_enrolment(token, draws), draws
+    ),
 )
 
 # -- requests ---------------------------------------------------------------------------------
@@ -199,8 +193,8 @@ class Coordinator(Service):
             self.cache.put(blob)
         self._opened: PendingExchange | None = None
         self.next_exchange()
-        if signed:
-            self.reset_members()
+        if self._membership is not None:
+            self._admit(self._membership)
 
     def _make_link(self, inbox: Inbox[NoReturn], state: CoordinatorState) -> Link:
         del state
@@ -253,24 +247,21 @@ class Coordinator(Service):
         self._opened = PendingExchange(_exchange(), self.clock.monotonic())
         self.dispatcher.open(self._opened)
 
-    def reset_members(self) -> None:
-        """Make the known parties members again, and give out the tokens that are known anew."""
-        assert self._membership is not None
-        parties, enrolment = self._membership.parties, self._membership._enrolment
-        for user in {each.user for each in parties.all() if each.state == "enrolled"}:
-            parties.revoke(user, "removed")
-        everybody = parties._store.invitations()
-        parties._store.write([], delete=[*everybody, *parties._store.issued()])
-        parties._issued.clear()
-        enrolment._invitations.clear()
+    def _admit(self, membership: Membership) -> None:
+        """Make the known parties members, and give out the tokens that are known."""
         for name in fleet.PARTIES:
             if name not in ("broker", "stranger", "renewed", "revoked"):
-                parties.register(fleet.certificate_of(name))
-        secrets = iter(token.secret for token in tokens())
-        enrolment._random_bytes = lambda count: next(secrets)
-        for role, name in INVITED:
-            enrolment.invite(role, name, -1.0 if name == "expired" else 10.0**6)
-        enrolment._random_bytes = random.Random(self.clock.monotonic()).randbytes
+                membership.parties.register(fleet.certificate_of(name))
+        for token, (role, name) in zip(tokens(), INVITED, strict=False):
+            membership._enrolment._random_bytes = lambda count, made=token: made.secret
+            membership._enrolment.invite(role, name, -1.0 if name == "expired" else 10.0**6)
+        membership._enrolment._random_bytes = random.Random(1).randbytes
+
+    def order(self, action: Callable[[Membership, str], object], name: str) -> None:
+        """Let an operator decide about a party, if there is such a party."""
+        assert self._membership is not None
+        with suppress(EdgeFedError):
+            action(self._membership, name)
 
     def close(self) -> None:
         """End the threads, and close the files."""
@@ -326,30 +317,17 @@ class Authority(Coordinator):
             raise NotAllowedError(answer.reason, code=answer.code)
         check_answer(self._tokens.get(token), asked, answer)
 
-    def approve(self, name: str) -> None:
-        """Approve a request, if one waits."""
-        assert self._membership is not None
-        with suppress(EdgeFedError):
-            self._membership.approve(name)
-
 
 def _exchange() -> OpenExchange:
     """Return an exchange that asks each device to train."""
+    known = choices(Task, {"run": ("r-1",), "exchange": ("r-1-1",), "index": (1,)})
     fields = {
-        "run": "r-1",
-        "exchange": "r-1-1",
-        "index": 1,
-        "round": 1,
+        **{
+            name: known[name][0] for name, field in Task.model_fields.items() if field.is_required()
+        },
         "question": "fit",
         "deadline": 60.0,
-        "seed": 1,
-        "algorithm": "fedavg",
-        "settings": {},
-        "model": {},
-        "training": {},
-        "codec": "fp32",
         "samples": 5,
-        "params": {},
         "receivers": DEVICES,
         "blobs": {"weights": BlobRef(digest=digest(BLOBS[1]), size=len(BLOBS[1]))},
         "max_relay_bytes": 2**20,
@@ -366,12 +344,15 @@ MESSAGES = arrivals(
     [(spec, (*DEVICES, "nobody") if spec.branch == "up" else ("",), POOLS) for spec in LANES]
     + [(REQUEST_LANE, ("local/0",), REQUESTS)],
 )
-SIGNED_MESSAGES = arrivals(
-    TOPICS,
-    [(spec, (*DEVICES, "dev-4") if spec.branch == "up" else ("",), REQUESTS) for spec in LANES]
-    + [(REQUEST_LANE, (*CLIENTS,), REQUESTS)] * 2,
-    fleet.sealing(forged=0.1),
-) | siblings(TOKENS, make_enrolling)
+SIGNED_MESSAGES = (
+    arrivals(
+        TOPICS,
+        [(spec, (*DEVICES, "dev-4") if spec.branch == "up" else ("",), REQUESTS) for spec in LANES]
+        + [(REQUEST_LANE, (*CLIENTS,), REQUESTS)] * 2,
+        fleet.sealing(forged=0.1),
+    )
+    | ENROLLING
+)
 
 
 # -- other targets ----------------------------------------------------------------------------
@@ -396,16 +377,15 @@ def _sender_limits(clock: fleet.FuzzClock) -> SenderLimits:
     return SenderLimits(TOPICS, clock, lambda device: device == "dev-1")
 
 
-def make_sender(levels: list[str], draws: random.Random) -> bytes:
-    """Return a message of any sender."""
-    levels = [f"n-{draws.getrandbits(40)}" if level == "?" else level for level in levels]
-    topic = "/".join((TOPICS.root, *levels))
-    return join(topic, draws.randbytes(draws.choice((0, 1, 9000))), draws)
-
-
-BRANCHES = st.sampled_from(("up", "control", "all", "", "x" * 500))
-LEAVES = st.sampled_from((*(spec.leaf for spec in LANES), "c/1/2", "", "request"))
-SENDERS = siblings(st.tuples(BRANCHES, st.just("?"), LEAVES).map(list), make_sender)
+MANY = (*40 * DEVICES, *(f"n-{number}" for number in range(200)))
+SENDERS = arrivals(
+    TOPICS,
+    [
+        (spec, MANY if spec.branch == "up" else ("",), POOLS)
+        for spec in (*LANES, TOPIC_SPECS["all", "c"])
+    ]
+    + [(REQUEST_LANE, tuple(f"{name}/1" for name in MANY), POOLS)],
+)
 
 
 def check_answer(token: Token | None, asked: EnrolmentRequest, answer: EnrolmentResponse) -> None:
@@ -425,6 +405,11 @@ def check_answer(token: Token | None, asked: EnrolmentRequest, answer: Enrolment
         assert answer.proof == enrolment.sealed(unproven, token.proof_key).proof
 
 
+def remove(membership: Membership, name: str) -> None:
+    """Remove a party from the fleet."""
+    membership.parties.revoke(name, "removed")
+
+
 def dispatcher(folder: Path, *, signed: bool) -> Coordinator:
     """Return a coordinator with two devices online."""
     made = Coordinator(folder, signed=signed)
@@ -434,6 +419,10 @@ def dispatcher(folder: Path, *, signed: bool) -> Coordinator:
 
 
 OPEN_EXCHANGE = (*fleet.PASSING, *(("join", device) for device in DEVICES), ("next_exchange",))
+ORDERS = (
+    *(("order", Membership.approve, name) for name in NAMES),
+    *(("order", remove, name) for name in NAMES[1:4]),
+)
 TARGETS = (
     Target("dispatcher", partial(dispatcher, signed=False), MESSAGES, 10, steps=OPEN_EXCHANGE),
     Target(
@@ -441,7 +430,7 @@ TARGETS = (
         partial(dispatcher, signed=True),
         SIGNED_MESSAGES,
         6,
-        steps=(*OPEN_EXCHANGE, ("reset_members",)),
+        steps=(*OPEN_EXCHANGE, *ORDERS),
     ),
     Target("senders", partial(limits, _sender_limits), SENDERS, 8),
     Target("request", RequestReader, payloads(Request, REQUESTS), 5),
@@ -450,6 +439,6 @@ TARGETS = (
         Authority,
         ENROLMENT,
         5,
-        steps=(*(("approve", name) for name in NAMES), ("reset_members",)),
+        steps=ORDERS,
     ),
 )
