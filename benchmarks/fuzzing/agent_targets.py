@@ -24,7 +24,7 @@ from benchmarks.fuzzing.fleet import (
     certificate_of,
 )
 from benchmarks.fuzzing.running import Reader, Target
-from benchmarks.fuzzing.strategies import Pools, arrivals, broken, payloads, siblings
+from benchmarks.fuzzing.strategies import Draft, Pools, arrivals, broken, drafts, siblings
 from device_agent.daemon.agent import Agent, Train
 from device_agent.daemon.arrival_limits import ArrivalLimits
 from device_agent.identity.identity import Identity, agent_verifier
@@ -32,7 +32,7 @@ from device_agent.reports.log_ring import LogRing
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
 from device_agent.tasks.training_child import StoredArrays, TaskTraining
-from device_agent.tasks.training_messages import Progressed, TrainingDone, TrainingOrder
+from device_agent.tasks.training_messages import TrainingOrder
 from edgefed.algorithms.composed.registry import algorithms
 from edgefed.config.recipes.images_section import ImagesSection
 from edgefed.config.recipes.recipe import ModelSection
@@ -142,11 +142,7 @@ def _lanes(pools: Pools) -> Iterator[tuple[Any, tuple[str, ...], Pools]]:
     yield TOPIC_SPECS["up", "birth"], (DEVICE,), {**pools, "session": (SESSION,)}
     for name, known in algorithms().items():
         settings = known.Settings().model_dump(mode="json")
-        wrong: tuple[dict[str, Any], ...] = (
-            {},
-            {**settings, "more": 1},
-            dict.fromkeys(settings, "x"),
-        )
+        wrong = ({}, {**settings, "more": 1}, dict.fromkeys(settings, "x"))
         own = {**pools, "algorithm": (name,), "settings": (*15 * (settings,), *wrong)}
         yield TOPIC_SPECS["down", "task"], (DEVICE,), own
 
@@ -164,15 +160,12 @@ class TrainingInThisProcess:
     """Does what a training process does, at once; what takes many steps stays at work."""
 
     def __init__(
-        self,
-        worker: Worker,
-        folder: Path,
-        clock: FuzzClock,
-        report: Callable[[Progressed | TrainingDone], None],
+        self, worker: Worker, folder: Path, clock: FuzzClock, report: Callable[[Any], None]
     ) -> None:
         stored = StoredArrays(folder / "blobs")
         self._training = TaskTraining(worker, stored, clock, report, self._is_over)
-        self._exchange, self._steps = "", 0
+        self._begun, self._steps = "", 0
+        self.stop = self.keep = lambda *arguments: None  # there is no process
 
     def _is_over(self) -> bool:
         self._steps += 1
@@ -180,22 +173,16 @@ class TrainingInThisProcess:
 
     def begin(self, order: TrainingOrder) -> None:
         """Do a task."""
-        self._exchange, self._steps = order.task.exchange, 0
+        self._begun, self._steps = order.name, 0
         self._training.begin(order)
 
     def give_up(self) -> None:
         """Give the task up that has stayed at work."""
-        self._exchange = ""
+        self._begun = ""
 
-    def work_on(self, exchange: str) -> bool:
-        """Whether an exchange's task was begun last."""
-        return self._exchange == exchange
-
-    def keep(self, run_at_work: bool) -> None:
-        """Ignore whether a run is at work."""
-
-    def stop(self) -> None:
-        """End nothing: there is no process."""
+    def work_on(self, name: str) -> bool:
+        """Whether a task of this name was begun last."""
+        return self._begun == name
 
 
 def unconnected_agent(folder: Path, clock: FuzzClock, renewal: Renewal | None = None) -> Agent:
@@ -264,8 +251,7 @@ class AgentReader:
         self.clock.move(0.05)
         agent, cache = self.agent, self.agent._store.cache
         for blob in self._blobs:
-            if not cache.has(digest(blob)):
-                cache.put(blob)
+            cache.put(blob)
         agent._take(fleet.split(data))
         while (item := agent._inbox.get(0.0)) is not None:
             agent._take(item)
@@ -293,33 +279,27 @@ def _arrival_limits(clock: FuzzClock) -> ArrivalLimits:
 ANSWERS: Pools = {
     "status": ("enrolled", "enrolled", "pending", "refused"),
     "code": ("", "enrol.used", "enrol.unknown_token", "trust.name"),
-    "reason": ("", "No.", "\x1b[2J"),
-    "name": ("new-1", "cam-1", "dev-1"),
-    "role": ("device", "coordinator"),
     "broker": (fleet.BROKER, "", "mqtt://x", "\x00"),
 }
 
 
-def make_answer(fields: dict[str, Any], draws: random.Random) -> bytes:
+def make_answer(draft: Draft, draws: random.Random) -> bytes:
     """Return an answer to the holder of the first token, proven by it or not, or broken."""
+    if draws.random() < 0.3:
+        return draft.payload(draws)
     party = "dev-1" if draws.random() < 0.8 else draws.choice((*PARTIES,))
     authority = draws.choice(("authority", "authority", "dev-1"))
-    answer = EnrolmentResponse.model_validate(
-        {
-            **fields,
-            "certificate": fleet.damaged_certificate(party, draws),
-            "authority": certificate_of(authority).der,
-        }
-    )
+    certificates = {
+        "certificate": fleet.damaged_certificate(party, draws),
+        "authority": certificate_of(authority).der,
+    }
+    answer = EnrolmentResponse.model_validate({**draft.fields, **certificates})
     token = draws.choice((*tokens()[:1] * 9, tokens()[1]))
     made = encode(sealed(answer, token.proof_key))
     return broken(made, draws) if draws.random() < 0.2 else made
 
 
-ANSWER = siblings(
-    st.fixed_dictionaries({name: st.sampled_from(values) for name, values in ANSWERS.items()}),
-    make_answer,
-) | payloads(EnrolmentResponse, ANSWERS)
+ANSWER = siblings(drafts(EnrolmentResponse, ANSWERS), make_answer)
 
 
 def answers(folder: Path) -> Reader:

@@ -374,7 +374,7 @@ def limits(make_gate: Callable[[fleet.FuzzClock], Any], folder: Path) -> Reader:
 
 
 def _sender_limits(clock: fleet.FuzzClock) -> SenderLimits:
-    return SenderLimits(TOPICS, clock, lambda device: device == "dev-1")
+    return SenderLimits(TOPICS, clock, DEVICES.__contains__)
 
 
 MANY = (*40 * DEVICES, *(f"n-{number}" for number in range(200)))
