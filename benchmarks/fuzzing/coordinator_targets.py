@@ -19,6 +19,7 @@ from benchmarks.fuzzing import fleet
 from benchmarks.fuzzing.fleet import CLIENTS, TOPICS
 from benchmarks.fuzzing.running import Reader, Target
 from benchmarks.fuzzing.strategies import (
+    STRANGE,
     Pools,
     arrivals,
     broken,
@@ -26,7 +27,6 @@ from benchmarks.fuzzing.strategies import (
     join,
     payloads,
     siblings,
-    strange_value,
 )
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.address import Address
@@ -151,7 +151,7 @@ def _arguments() -> Iterator[dict[str, Any]]:
     draws = random.Random(1)
     for number in range(600):
         names, strange = draws.sample(NAMED, number % 5), number % 3 == 0
-        yield {n: strange_value(draws, 2) if strange else draws.choice(VALUES) for n in names}
+        yield {n: draws.choice(STRANGE if strange else VALUES) for n in names}
 
 
 REQUESTS: Pools = {

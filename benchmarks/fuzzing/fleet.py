@@ -21,13 +21,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from benchmarks.fuzzing.strategies import Seal, broken, strange_value
+from benchmarks.fuzzing.strategies import STRANGE, Seal, broken
 from edgefed.config.values.address import Address
 from edgefed.simulator.virtual_time import VirtualClock
 from edgefed.transport.inbox import Inbox, Incoming, _signer
 from edgefed.transport.link import Link
 from edgefed.trust.authority import Authority, save_authority
-from edgefed.trust.certificates import Certificate, Role
+from edgefed.trust.certificates import Certificate, Role, user_of
 from edgefed.trust.credentials import Credentials, save_credentials
 from edgefed.trust.issuing import KeyPair, issue, make_authority
 from edgefed.trust.signatures import Signer, Verifier
@@ -208,12 +208,11 @@ def signed_bytes(topic: str, kind: str, body: bytes) -> bytes:
 
 def usual_signer(topic: str) -> str:
     """Return the party that may sign messages on a topic."""
-    branch, who, *_ = (*topic.split("/")[2:], "")
-    if branch == "control" and topic.endswith("request"):
-        return "viewer" if who.startswith("viewer") else "operator"
-    if branch == "up":
-        return {"dev-4": "revoked"}.get(who, who if who in PARTIES else "dev-2")
-    return "coordinator"
+    parsed = TOPICS.parse(topic)
+    if parsed is None or parsed.branch not in ("up", "control") or parsed.leaf == "response":
+        return "coordinator"
+    users = {user_of(role, name): party for party, (role, name, _) in reversed(PARTIES.items())}
+    return users.get(parsed.user, "dev-2")
 
 
 def sealing(forged: float, other_signer: float = 0.0) -> Seal:
@@ -256,7 +255,7 @@ def _forged(
         (right[0], right[1], broken(certificate_of(another).der, draws)),
         (right[0], broken(right[1], draws), right[2]),
         (draws.randbytes(8), right[1], right[2]),
-        tuple(strange_value(draws) for _ in range(draws.choice((1, 2, 3, 4)))),
+        tuple(draws.choices(STRANGE, k=draws.choice((1, 2, 3, 4)))),
         (),
     )
     number = draws.randrange(len(signed) + len(wrong))

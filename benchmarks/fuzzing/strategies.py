@@ -11,7 +11,7 @@ import struct
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgpack
@@ -40,6 +40,16 @@ VALID: tuple[Any, ...] = (
     "m-00000000",
 )
 """Values of which a field takes those that its type allows."""
+
+STRANGE: tuple[Any, ...] = (
+    *(number for number in NUMBERS if -(2**63) <= number < 2**64),
+    *TEXTS,
+    *(None, True, False, 0.5, -0.0, 1e308, float("nan"), float("inf"), -1e-320),
+    *(b"", b"x", bytes(range(40)), bytes(3000), "f" * 64),
+    *([], {}, [1, "a", None], [0.5] * 3, [["a"]], [2**63, -1], {"": b"x"}, {"a": {"b": [{}]}}),
+    *(reduce(lambda inner, _: [inner], range(depth), 1) for depth in (3, 11, 13, 200)),
+)
+"""Values that a body of msgpack can hold and a field may not expect."""
 
 Pools = Mapping[str, tuple[Any, ...]]
 """Values that a field of a name takes mostly, so that messages refer to one another."""
@@ -94,25 +104,6 @@ def broken(data: bytes, draws: random.Random) -> bytes:
         else:
             changed[at:at] = changed[at : at + draws.randrange(1, 40)]
     return bytes(changed)
-
-
-def strange_value(draws: random.Random, depth: int = 0) -> Any:
-    """Return a value that a msgpack body can hold and a field may not expect."""
-    if depth < 3 and draws.random() < 0.3:
-        inner = [strange_value(draws, depth + 1) for _ in range(draws.choice((0, 1, 2, 5)))]
-        deep: Any = 1
-        for _ in range(draws.choice((3, 11, 13, 200))):
-            deep = [deep]
-        return draws.choice(({draws.choice(TEXTS): value for value in inner}, inner, deep))
-    plain = (
-        draws.choice([n for n in NUMBERS if -(2**63) <= n < 2**64]),
-        draws.choice(TEXTS),
-        draws.choice((None, True, False)),
-        draws.choice((0.5, -0.0, 1e308, float("nan"), float("inf"), -1e-320)),
-        draws.randbytes(draws.choice((0, 1, 40, 3000))),
-        f"{draws.getrandbits(256):064x}",
-    )
-    return draws.choice(plain)
 
 
 # -- messages ---------------------------------------------------------------------------------
@@ -175,7 +166,7 @@ class Draft:
             for name in draws.choices(names[:-1], k=2):
                 fields[name] = draws.choice(self.choices[name])
         elif how < 0.65:
-            fields[draws.choice(names)] = strange_value(draws)
+            fields[draws.choice(names)] = draws.choice(STRANGE)
         elif how < 0.7:
             fields.pop(draws.choice(names), None)
         elif how < 0.72:
@@ -183,7 +174,7 @@ class Draft:
         elif how < 0.74:
             kind = draws.choice(MESSAGES).kind
         elif how < 0.76:
-            return version, kind, msgpack.packb(strange_value(draws))
+            return version, kind, msgpack.packb(draws.choice(STRANGE))
         return version, kind, msgpack.packb(fields)
 
     def payload(self, draws: random.Random) -> bytes:
