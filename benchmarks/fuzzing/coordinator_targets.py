@@ -297,10 +297,6 @@ class RequestReader(Coordinator):
 class Authority(Coordinator):
     """A coordinator that answers the holders of tokens; certificates need a token."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, signed=True)
-        self._tokens = {token.id: token for token in tokens()}
-
     def __call__(self, data: bytes) -> None:
         """Answer a request that comes after the number of a token.
 
@@ -315,7 +311,7 @@ class Authority(Coordinator):
         assert decode(encode(answer), EnrolmentResponse) == answer
         if answer.status == "refused":
             raise NotAllowedError(answer.reason, code=answer.code)
-        check_answer(self._tokens.get(token), asked, answer)
+        check_answer({known.id: known for known in tokens()}[token], asked, answer)
 
 
 def _exchange() -> OpenExchange:
@@ -388,9 +384,8 @@ SENDERS = arrivals(
 )
 
 
-def check_answer(token: Token | None, asked: EnrolmentRequest, answer: EnrolmentResponse) -> None:
+def check_answer(token: Token, asked: EnrolmentRequest, answer: EnrolmentResponse) -> None:
     """Check that only the holder of a token gets more than a refusal, and for its own name."""
-    assert token is not None
     assert token.name not in ("unknown", "expired"), "the token is not valid"
     roles = ",".join(asked.roles).encode()
     parts = (b"enrolment_request", asked.name.encode(), asked.request, roles)
@@ -436,7 +431,7 @@ TARGETS = (
     Target("request", RequestReader, payloads(Request, REQUESTS), 5),
     Target(
         "enrolment",
-        Authority,
+        partial(Authority, signed=True),
         ENROLMENT,
         5,
         steps=ORDERS,
