@@ -142,8 +142,8 @@ def _lanes(pools: Pools) -> Iterator[tuple[Any, tuple[str, ...], Pools]]:
     yield TOPIC_SPECS["up", "birth"], (DEVICE,), {**pools, "session": (SESSION,)}
     for name, known in algorithms().items():
         settings = known.Settings().model_dump(mode="json")
-        wrong = ({}, {**settings, "more": 1}, dict.fromkeys(settings, "x"))
-        own = {**pools, "algorithm": (name,), "settings": (*15 * (settings,), *wrong)}
+        wrong = {**settings, "more": 1}, dict.fromkeys(settings, "x")
+        own = {**pools, "algorithm": (name,), "settings": (*15 * (settings,), {}, *wrong)}
         yield TOPIC_SPECS["down", "task"], (DEVICE,), own
 
 

@@ -252,12 +252,13 @@ class Coordinator(Service):
         for name in fleet.PARTIES:
             if name not in ("broker", "stranger", "renewed", "revoked"):
                 membership.parties.register(fleet.certificate_of(name))
-        for token, (role, name) in zip(tokens(), INVITED, strict=False):
-            membership._enrolment._random_bytes = lambda count, made=token: made.secret
+        secrets = iter(token.secret for token in tokens())
+        membership._enrolment._random_bytes = lambda count: next(secrets)
+        for role, name in INVITED:
             membership._enrolment.invite(role, name, -1.0 if name == "expired" else 10.0**6)
         membership._enrolment._random_bytes = random.Random(1).randbytes
 
-    def order(self, action: Callable[[Membership, str], object], name: str) -> None:
+    def decide(self, action: Callable[[Membership, str], object], name: str) -> None:
         """Let an operator decide about a party, if there is such a party."""
         assert self._membership is not None
         with suppress(EdgeFedError):
@@ -415,8 +416,8 @@ def dispatcher(folder: Path, *, signed: bool) -> Coordinator:
 
 OPEN_EXCHANGE = (*fleet.PASSING, *(("join", device) for device in DEVICES), ("next_exchange",))
 ORDERS = (
-    *(("order", Membership.approve, name) for name in NAMES),
-    *(("order", remove, name) for name in NAMES[1:4]),
+    *(("decide", Membership.approve, name) for name in NAMES),
+    *(("decide", remove, name) for name in NAMES[1:4]),
 )
 TARGETS = (
     Target("dispatcher", partial(dispatcher, signed=False), MESSAGES, 10, steps=OPEN_EXCHANGE),

@@ -6,12 +6,13 @@ one valid value and a seed, and returns several inputs: the value, and others th
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgpack
@@ -47,7 +48,7 @@ STRANGE: tuple[Any, ...] = (
     *(None, True, False, 0.5, -0.0, 1e308, float("nan"), float("inf"), -1e-320),
     *(b"", b"x", bytes(range(40)), bytes(3000), "f" * 64),
     *([], {}, [1, "a", None], [0.5] * 3, [["a"]], [2**63, -1], {"": b"x"}, {"a": {"b": [{}]}}),
-    *(reduce(lambda inner, _: [inner], range(depth), 1) for depth in (3, 11, 13, 200)),
+    *(json.loads("[" * depth + "]" * depth) for depth in (3, 11, 13, 200)),
 )
 """Values that a body of msgpack can hold and a field may not expect."""
 
