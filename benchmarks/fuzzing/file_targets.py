@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from zlib import crc32
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from benchmarks.fuzzing import fleet
-from benchmarks.fuzzing.fleet import certificate_of, keys_of
+from benchmarks.fuzzing.fleet import certificate_of
 from benchmarks.fuzzing.running import Reader, Target
 from benchmarks.fuzzing.strategies import (
     NUMBERS,
@@ -36,7 +37,7 @@ from edgefed.data.devices.sources import load_device
 from edgefed.data.sets.femnist import read_leaf
 from edgefed.errors import DataError
 from edgefed.trust.authority import load_authority
-from edgefed.trust.credentials import load_credentials, private_pem
+from edgefed.trust.credentials import load_credentials
 from edgefed.trust.tokens import Token, _check, parse_token
 
 TOML_PARTS = (
@@ -273,30 +274,31 @@ def read_token(path: Path, data: bytes) -> None:
 NUMBERED = ("key.pem", "encryption.pem", "certificate.pem", "authority.pem", "fleet.json")
 
 
+OF_AUTHORITY = 128
+"""Number of the authority's first file; those of the device come before."""
+
+
 @lru_cache
-def _contents() -> tuple[tuple[bytes, ...], ...]:
-    """Return candidate contents of each file: the right one first, then similar wrong ones."""
-    own, other = keys_of("dev-1"), keys_of("dev-2")
-    parties = ("dev-1", "authority", "renewed", "stranger", "broker")
-    pems = tuple(certificate_of(party).pem() for party in parties)
-    return (
-        tuple(private_pem(key) for key in (own.signing, own.encryption, other.signing)),
-        tuple(private_pem(key) for key in (own.encryption, own.signing)),
-        pems,
-        (pems[1], pems[0], certificate_of("authority").der),
-        (fleet.fleet_json(),),
-    )
+def _contents() -> dict[int, bytes]:
+    """Return the right content of each file, by its number."""
+    with TemporaryDirectory() as folder:
+        places = {0: fleet.saved_credentials("dev-1", Path(folder)).folder}
+        places[OF_AUTHORITY] = fleet.saved_authority(Path(folder) / "authority")
+        files = {
+            first + number: place / name
+            for first, place in places.items()
+            for number, name in enumerate(NUMBERED)
+        }
+        return {number: path.read_bytes() for number, path in files.items() if path.exists()}
 
 
 def make_credentials(text: str, draws: random.Random) -> bytes:
     """Return the number of a file, of a device or the authority, and content for it."""
-    number, how = draws.randrange(len(NUMBERED)), draws.random()
-    data = draws.choice(_contents()[number])
-    if how < 0.2 and NUMBERED[number] == "fleet.json":
-        data = text.encode()
-    elif how < 0.8:
-        data = broken(_contents()[number][0], draws)
-    return bytes([number + draws.choice((0, 128))]) + data
+    contents, how = _contents(), draws.random()
+    number = draws.choice((*contents,))
+    wrong = [certificate_of(name).pem() for name in ("renewed", "stranger", "broker")]
+    data = draws.choice((contents[number], *contents.values(), *wrong, text.encode()))
+    return bytes([number]) + (broken(contents[number], draws) if how < 0.6 else data)
 
 
 CREDENTIALS = siblings(joined(JSON_PARTS, 40) | NESTED, make_credentials)
@@ -306,13 +308,12 @@ def credentials(folder: Path) -> Reader:
     """Load credentials, or an authority, of which a file is wrong; TLS reads what is loaded."""
     clock = fleet.FuzzClock()
     device = fleet.saved_credentials("dev-1", folder).folder
-    authority = folder / "authority"
-    fleet.saved_authority(authority)
+    authority = fleet.saved_authority(folder / "authority")
 
     def read(data: bytes) -> None:
         number = data[0] if data else 0
-        place = authority if number >= 128 else device
-        path = place / NUMBERED[number % 128 % len(NUMBERED)]
+        place = authority if number >= OF_AUTHORITY else device
+        path = place / NUMBERED[number % OF_AUTHORITY % len(NUMBERED)]
         whole = path.read_bytes() if path.exists() else None
         try:
             path.write_bytes(data[1:])

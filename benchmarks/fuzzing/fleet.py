@@ -7,7 +7,6 @@ that they stay equal to those in the corpus.
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import struct
 from datetime import datetime, timedelta, timezone
@@ -176,19 +175,14 @@ def saved_credentials(party: str, trust: Path) -> Credentials:
     return save_credentials(credentials_of(party, trust / certificate_of(party).user))
 
 
-def saved_authority(folder: Path) -> Authority:
-    """Return the fleet's authority, written into a folder."""
+def saved_authority(folder: Path) -> Path:
+    """Return a folder with the fleet's authority."""
     own = keys_of("authority").signing
-    made = Authority(own, certificate_of("authority"), FLEET, BROKER, ("127.0.0.1",))
     folder.mkdir(parents=True)
-    save_authority(made, folder)
-    return made
-
-
-def fleet_json() -> bytes:
-    """Return the file that names the fleet, of a device and of the authority alike."""
-    content = {"fleet": FLEET, "broker": BROKER, "hosts": ["127.0.0.1"], "name": "dev-1"}
-    return json.dumps(content).encode()
+    save_authority(
+        Authority(own, certificate_of("authority"), FLEET, BROKER, ("127.0.0.1",)), folder
+    )
+    return folder
 
 
 def damaged_certificate(party: str, draws: random.Random) -> bytes:
