@@ -24,7 +24,7 @@ from benchmarks.fuzzing.fleet import (
     certificate_of,
 )
 from benchmarks.fuzzing.running import Reader, Target
-from benchmarks.fuzzing.strategies import Draft, Pools, arrivals, broken, drafts, siblings
+from benchmarks.fuzzing.strategies import Draft, Lane, Pools, arrivals, broken, drafts, siblings
 from device_agent.daemon.agent import Agent, Train
 from device_agent.daemon.arrival_limits import ArrivalLimits
 from device_agent.identity.identity import Identity, agent_verifier
@@ -132,7 +132,7 @@ def _signed_pools() -> Pools:
     }
 
 
-def _lanes(pools: Pools) -> Iterator[tuple[Any, tuple[str, ...], Pools]]:
+def _lanes(pools: Pools) -> Iterator[Lane]:
     """Return the topics that an agent reads; tasks are of each algorithm with its settings."""
     for spec in TOPIC_SPECS.values():
         if spec.branch in ("all", "down"):

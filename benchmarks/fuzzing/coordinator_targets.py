@@ -20,6 +20,7 @@ from benchmarks.fuzzing.fleet import CLIENTS, TOPICS
 from benchmarks.fuzzing.running import Reader, Target
 from benchmarks.fuzzing.strategies import (
     STRANGE,
+    Lane,
     Pools,
     arrivals,
     broken,
@@ -333,23 +334,19 @@ def _exchange() -> OpenExchange:
     return OpenExchange("r-1-1", 1, "fit", 1, tasks, wanted=3, quorum=1, deadline=60.0)
 
 
-LANES = [spec for spec in TOPIC_SPECS.values() if spec.branch == "up"]
-LANES += [TOPIC_SPECS["all", "coordinator"]]
-REQUEST_LANE = TOPIC_SPECS["control", "request"]
-MESSAGES = arrivals(
-    TOPICS,
-    [(spec, (*DEVICES, "nobody") if spec.branch == "up" else ("",), POOLS) for spec in LANES]
-    + [(REQUEST_LANE, ("local/0",), REQUESTS)],
+def lanes(devices: tuple[str, ...], clients: tuple[str, ...]) -> list[Lane]:
+    """Return the topics that a coordinator reads, and that of a chunk for everybody."""
+    of_devices = [(spec, devices, REQUESTS) for spec in TOPIC_SPECS.values() if spec.branch == "up"]
+    of_all = [(TOPIC_SPECS["all", leaf], ("",), REQUESTS) for leaf in ("coordinator", "c")]
+    return [*of_devices, *of_all, (TOPIC_SPECS["control", "request"], clients, REQUESTS)]
+
+
+MESSAGES = arrivals(TOPICS, lanes((*DEVICES, "nobody"), ("local/0",)))
+SIGNED_MESSAGES = ENROLLING | arrivals(
+    TOPICS, lanes((*DEVICES, "dev-4"), (*CLIENTS,)), fleet.sealing(forged=0.1)
 )
-SIGNED_MESSAGES = (
-    arrivals(
-        TOPICS,
-        [(spec, (*DEVICES, "dev-4") if spec.branch == "up" else ("",), REQUESTS) for spec in LANES]
-        + [(REQUEST_LANE, (*CLIENTS,), REQUESTS)] * 2,
-        fleet.sealing(forged=0.1),
-    )
-    | ENROLLING
-)
+MANY = (*200 * DEVICES, *(f"n-{number}" for number in range(200)))
+SENDERS = arrivals(TOPICS, lanes(MANY, tuple(f"{name}/1" for name in MANY)))
 
 
 # -- other targets ----------------------------------------------------------------------------
@@ -372,17 +369,6 @@ def limits(make_gate: Callable[[fleet.FuzzClock], Any], folder: Path) -> Reader:
 
 def _sender_limits(clock: fleet.FuzzClock) -> SenderLimits:
     return SenderLimits(TOPICS, clock, DEVICES.__contains__)
-
-
-MANY = (*40 * DEVICES, *(f"n-{number}" for number in range(200)))
-SENDERS = arrivals(
-    TOPICS,
-    [
-        (spec, MANY if spec.branch == "up" else ("",), POOLS)
-        for spec in (*LANES, TOPIC_SPECS["all", "c"])
-    ]
-    + [(REQUEST_LANE, tuple(f"{name}/1" for name in MANY), POOLS)],
-)
 
 
 def check_answer(token: Token, asked: EnrolmentRequest, answer: EnrolmentResponse) -> None:

@@ -55,6 +55,9 @@ STRANGE: tuple[Any, ...] = (
 Pools = Mapping[str, tuple[Any, ...]]
 """Values that a field of a name takes mostly, so that messages refer to one another."""
 
+Lane = tuple[TopicSpec, Collection[str], Pools]
+"""A kind of topic, the names that it may have, and the values of its messages."""
+
 Choices = Mapping[str, tuple[Any, ...]]
 """Valid values of each field of a model."""
 
@@ -216,15 +219,13 @@ def lane_topic(topics: Topics, spec: TopicSpec, who: str) -> str:
 
 
 def arrivals(
-    topics: Topics,
-    lanes: Iterable[tuple[TopicSpec, Collection[str], Pools]],
-    seal: Seal | None = None,
+    topics: Topics, lanes: Iterable[Lane], seal: Seal | None = None
 ) -> SearchStrategy[list[bytes]]:
     """Return a strategy of messages as a broker delivers them.
 
     Args:
         topics: of the fleet.
-        lanes: each kind of topic, the names that it may have, and the values of its messages.
+        lanes: of which messages come.
         seal: signs the messages; None in a fleet without signatures.
     """
     strategies = []
