@@ -6,10 +6,11 @@ import hashlib
 import hmac
 import random
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from functools import lru_cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 from unittest.mock import patch
 
@@ -127,42 +128,6 @@ ENROLLING = siblings(
         TOPICS.enrolment_request(token.id), make_enrolment(token, draws), draws
     ),
 )
-
-# -- requests ---------------------------------------------------------------------------------
-
-ACTIONS = (
-    *("challenge", "snapshot", "run.list", "run.show", "run.summary", "run.check", "run.start"),
-    *("run.order", "run.evaluate", "run.evaluation", "run.delete", "device.forget", "label.order"),
-    *("nothing", "device.quarantine", "device.release", "device.pause", "device.resume"),
-    *("device.ping", "device.log", "member.list", "member.invite", "member.approve"),
-    *("member.reject", "member.remove"),
-)
-NAMED = (
-    *("run", "action", "device", "label", "recipe", "on", "mode", "best", "evaluation", "reason"),
-    *("devices", "timeout", "lines", "after", "name", "user", "role", "seconds"),
-)
-VALUES = (
-    *(*DEVICES, "dev-4", "r-1", "", "open", "pause", "device", "viewer", "new-1", "device.dev-1"),
-    *({"name": "x"}, {"rounds": {"count": 3}}, ["dev-1"], 2, 0.5, 60.0),
-)
-
-
-def _arguments() -> Iterator[dict[str, Any]]:
-    """Return arguments of requests, a third of them with values that nothing expects."""
-    draws = random.Random(1)
-    for number in range(600):
-        names, strange = draws.sample(NAMED, number % 5), number % 3 == 0
-        yield {n: draws.choice(STRANGE if strange else VALUES) for n in names}
-
-
-REQUESTS: Pools = {
-    **POOLS,
-    "action": ACTIONS,
-    "challenge": (NONCE,),
-    "arguments": tuple(_arguments()),
-    "request": certificate_requests(),
-}
-
 
 # -- the coordinator --------------------------------------------------------------------------
 
@@ -334,19 +299,44 @@ def _exchange() -> OpenExchange:
     return OpenExchange("r-1-1", 1, "fit", 1, tasks, wanted=3, quorum=1, deadline=60.0)
 
 
-def lanes(devices: tuple[str, ...], clients: tuple[str, ...]) -> list[Lane]:
+# -- messages ---------------------------------------------------------------------------------
+
+
+@lru_cache
+def pools() -> Pools:
+    """Return values of messages, with each action of a coordinator and arguments of them all."""
+    with TemporaryDirectory() as folder, closing(RequestReader(Path(folder))) as reader:
+        actions = reader._requests._handler._actions
+    known = {**POOLS, "name": NAMES, "user": (*fleet.PARTIES,), "recipe": ({"name": "x"}, {})}
+    draws, arguments = random.Random(1), list[dict[str, Any]]()
+    for fields in [choices(action.arguments, known) for action in actions.values()] * 12:
+        drawn = {name: draws.choice(values) for name, values in fields.items()}
+        strange = dict.fromkeys(draws.sample([*fields], k=len(fields) > 0), draws.choice(STRANGE))
+        arguments += [drawn, {**drawn, **strange}]
+    return {
+        **POOLS,
+        "action": (*actions, "nothing"),
+        "challenge": (NONCE,),
+        "arguments": tuple(arguments),
+        "request": certificate_requests(),
+    }
+
+
+def lanes(devices: tuple[str, ...], clients: tuple[str, ...]) -> Iterator[Lane]:
     """Return the topics that a coordinator reads, and that of a chunk for everybody."""
-    of_devices = [(spec, devices, REQUESTS) for spec in TOPIC_SPECS.values() if spec.branch == "up"]
-    of_all = [(TOPIC_SPECS["all", leaf], ("",), REQUESTS) for leaf in ("coordinator", "c")]
-    return [*of_devices, *of_all, (TOPIC_SPECS["control", "request"], clients, REQUESTS)]
+    for spec in TOPIC_SPECS.values():
+        if spec.branch in ("up", "all"):
+            yield spec, devices if spec.branch == "up" else ("",), pools()
+    yield TOPIC_SPECS["control", "request"], clients, pools()
 
 
-MESSAGES = arrivals(TOPICS, lanes((*DEVICES, "nobody"), ("local/0",)))
-SIGNED_MESSAGES = ENROLLING | arrivals(
-    TOPICS, lanes((*DEVICES, "dev-4"), (*CLIENTS,)), fleet.sealing(forged=0.1)
+MESSAGES = st.deferred(lambda: arrivals(TOPICS, lanes((*DEVICES, "nobody"), ("local/0",))))
+SIGNED_MESSAGES = ENROLLING | st.deferred(
+    lambda: arrivals(TOPICS, lanes((*DEVICES, "dev-4"), (*CLIENTS,)), fleet.sealing(forged=0.1))
 )
 MANY = (*200 * DEVICES, *(f"n-{number}" for number in range(200)))
-SENDERS = arrivals(TOPICS, lanes(MANY, tuple(f"{name}/1" for name in MANY)))
+SENDERS = st.deferred(lambda: arrivals(TOPICS, lanes(MANY, tuple(f"{name}/1" for name in MANY))))
+REQUESTS = st.deferred(lambda: payloads(Request, pools()))
 
 
 # -- other targets ----------------------------------------------------------------------------
@@ -415,7 +405,7 @@ TARGETS = (
         steps=(*OPEN_EXCHANGE, *ORDERS),
     ),
     Target("senders", partial(limits, _sender_limits), SENDERS, 8),
-    Target("request", RequestReader, payloads(Request, REQUESTS), 5),
+    Target("request", RequestReader, REQUESTS, 5),
     Target(
         "enrolment",
         partial(Authority, signed=True),

@@ -10,6 +10,7 @@ import json
 import random
 import struct
 import types
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -117,7 +118,7 @@ def choices(model: type[BaseModel], pools: Pools) -> Choices:
     """Return valid values of each field of a model; those of a pool make up nine tenths."""
     hints, found = get_type_hints(model, include_extras=True), {}
     for name in model.model_fields:
-        typed, pool = _valid(hints[name], pools), pools.get(name, ())
+        typed, pool = _valid(hints[name], pools) or (None,), pools.get(name, ())
         more = -(-9 * len(typed) // max(1, len(pool)))
         found[name] = pool * more + typed * max(1, len(pool) // (9 * len(typed)))
     return found
@@ -140,7 +141,9 @@ def _valid(hint: Any, pools: Pools) -> tuple[Any, ...]:
     if isinstance(bare, type) and issubclass(bare, BaseModel):
         fields = choices(bare, pools).items()
         return tuple({name: some[i % len(some)] for name, some in fields} for i in range(4))
-    adapter = TypeAdapter[Any](hint, config=ConfigDict(strict=True))
+    with warnings.catch_warnings():  # of what a field's annotation says about its model
+        warnings.simplefilter("ignore")
+        adapter = TypeAdapter[Any](hint, config=ConfigDict(strict=True))
     return tuple(value for value in (*pools.get("digest", ()), *VALID) if _allows(adapter, value))
 
 
