@@ -91,7 +91,12 @@ POOLS: Pools = {
     "params": ({}, {}, {}, {"tau": 1}, {"mode": "x"}),
     "receivers": ((), (), ("dev-2",)),
     "relays": ((),),
-    "blobs": (*20 * ({"weights": REFS[0]},), {"weights": REFS[1]}, {"weights": REFS[2]}, {}),
+    "blobs": (
+        *20 * ({"weights": REFS[0]},),
+        {"weights": REFS[1]},
+        *3 * ({"weights": REFS[2]},),
+        {},
+    ),
     "codec": (*9 * ("fp32",), "fp32", "bf16", "int8", "nothing"),
     "images": (*20 * (IMAGES,), {}, {**IMAGES, "resize": 4}),
     "labels": (*60 * ({},), {"mode": "real"}),
