@@ -82,7 +82,7 @@ POOLS: Pools = {
     "digest": tuple(digest(blob) for blob in BLOBS),
     "question": ("fit", "fit", "fit", "evaluate", "mean", "nothing"),
     "model": (*24 * (MODEL,), {"name": "nothing"}, {"hidden": "x"}, {}),
-    "training": (*30 * (TRAINING,), {**TRAINING, "epochs": -1}, {"max_steps": 2}, LONG, {}),
+    "training": (*120 * (TRAINING,), {**TRAINING, "epochs": -1}, {"max_steps": 2}, LONG, {}),
     "shape": (*30 * ((1, 2, 2),), (4,), (), (10**9, 10**9)),
     "classes": (*30 * (2,), 0, 2**50),
     "class_names": (*20 * ((),), ("a", "b"), ("a", "a")),
