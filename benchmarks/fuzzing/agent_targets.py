@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
@@ -14,13 +12,19 @@ from typing import Any, cast
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
 
 from benchmarks.fuzzing import fleet
 from benchmarks.fuzzing.coordinator_targets import limits, tokens
-from benchmarks.fuzzing.fleet import PARTIES, TOPICS, FuzzClock, UnconnectedLink, certificate_of
-from benchmarks.fuzzing.running import Machine, Reader, Target, opening
-from benchmarks.fuzzing.strategies import Pools, arrivals, broken, payloads, siblings
+from benchmarks.fuzzing.fleet import (
+    PARTIES,
+    PASSING,
+    TOPICS,
+    FuzzClock,
+    UnconnectedLink,
+    certificate_of,
+)
+from benchmarks.fuzzing.running import Reader, Target
+from benchmarks.fuzzing.strategies import Draft, Lane, Pools, arrivals, broken, drafts, siblings
 from device_agent.daemon.agent import Agent, Train
 from device_agent.daemon.arrival_limits import ArrivalLimits
 from device_agent.identity.identity import Identity, agent_verifier
@@ -28,7 +32,7 @@ from device_agent.reports.log_ring import LogRing
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
 from device_agent.tasks.training_child import StoredArrays, TaskTraining
-from device_agent.tasks.training_messages import Progressed, TrainingDone, TrainingOrder
+from device_agent.tasks.training_messages import TrainingOrder
 from edgefed.algorithms.composed.registry import algorithms
 from edgefed.config.recipes.images_section import ImagesSection
 from edgefed.config.recipes.recipe import ModelSection
@@ -52,6 +56,9 @@ from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 
 DEVICE, SESSION = "dev-1", "d" * 16
+MAX_STEPS = 50
+"""Of a training, after which it stays at work without an outcome."""
+
 MODEL: dict[str, Any] = {"name": "mlp", "hidden": [4]}
 
 
@@ -61,6 +68,7 @@ def _weights() -> bytes:
 
 BLOBS = (_weights(), *(bytes([number]) * (number * 70_000 + 5) for number in range(2)))
 TRAINING = {**TrainingSection().model_dump(mode="json"), "epochs": 1, "max_steps": 3}
+LONG = {**TRAINING, "epochs": 10**6, "max_steps": 0}
 IMAGES = ImagesSection().model_dump(mode="json")
 REFS = tuple({"digest": digest(blob), "size": len(blob), "patches": ()} for blob in BLOBS)
 POOLS: Pools = {
@@ -74,7 +82,7 @@ POOLS: Pools = {
     "digest": tuple(digest(blob) for blob in BLOBS),
     "question": ("fit", "fit", "fit", "evaluate", "mean", "nothing"),
     "model": (*24 * (MODEL,), {"name": "nothing"}, {"hidden": "x"}, {}),
-    "training": (*30 * (TRAINING,), {**TRAINING, "epochs": -1}, {"max_steps": 2}, {}),
+    "training": (*120 * (TRAINING,), {**TRAINING, "epochs": -1}, {"max_steps": 2}, LONG, {}),
     "shape": (*30 * ((1, 2, 2),), (4,), (), (10**9, 10**9)),
     "classes": (*30 * (2,), 0, 2**50),
     "class_names": (*20 * ((),), ("a", "b"), ("a", "a")),
@@ -83,7 +91,12 @@ POOLS: Pools = {
     "params": ({}, {}, {}, {"tau": 1}, {"mode": "x"}),
     "receivers": ((), (), ("dev-2",)),
     "relays": ((),),
-    "blobs": (*20 * ({"weights": REFS[0]},), {"weights": REFS[1]}, {"weights": REFS[2]}, {}),
+    "blobs": (
+        *20 * ({"weights": REFS[0]},),
+        {"weights": REFS[1]},
+        *3 * ({"weights": REFS[2]},),
+        {},
+    ),
     "codec": (*9 * ("fp32",), "fp32", "bf16", "int8", "nothing"),
     "images": (*20 * (IMAGES,), {}, {**IMAGES, "resize": 4}),
     "labels": (*60 * ({},), {"mode": "real"}),
@@ -124,7 +137,7 @@ def _signed_pools() -> Pools:
     }
 
 
-def _lanes(pools: Pools) -> Iterator[tuple[Any, tuple[str, ...], Pools]]:
+def _lanes(pools: Pools) -> Iterator[Lane]:
     """Return the topics that an agent reads; tasks are of each algorithm with its settings."""
     for spec in TOPIC_SPECS.values():
         if spec.branch in ("all", "down"):
@@ -134,12 +147,8 @@ def _lanes(pools: Pools) -> Iterator[tuple[Any, tuple[str, ...], Pools]]:
     yield TOPIC_SPECS["up", "birth"], (DEVICE,), {**pools, "session": (SESSION,)}
     for name, known in algorithms().items():
         settings = known.Settings().model_dump(mode="json")
-        wrong: tuple[dict[str, Any], ...] = (
-            {},
-            {**settings, "more": 1},
-            dict.fromkeys(settings, "x"),
-        )
-        own = {**pools, "algorithm": (name,), "settings": (*15 * (settings,), *wrong)}
+        wrong = {**settings, "more": 1}, dict.fromkeys(settings, "x")
+        own = {**pools, "algorithm": (name,), "settings": (*15 * (settings,), {}, *wrong)}
         yield TOPIC_SPECS["down", "task"], (DEVICE,), own
 
 
@@ -153,45 +162,32 @@ SIGNED_MESSAGES = st.deferred(
 
 
 class TrainingInThisProcess:
-    """Does what a training process does, in a thread of the process that is fuzzed."""
+    """Does what a training process does, at once; what takes many steps stays at work."""
 
     def __init__(
-        self,
-        worker: Worker,
-        folder: Path,
-        clock: FuzzClock,
-        report: Callable[[Progressed | TrainingDone], None],
+        self, worker: Worker, folder: Path, clock: FuzzClock, report: Callable[[Any], None]
     ) -> None:
         stored = StoredArrays(folder / "blobs")
-        self._training = TaskTraining(worker, stored, clock, report, lambda: self._given_up)
-        self._current: TrainingOrder | None = None
-        self._given_up = False
-        self._pool = ThreadPoolExecutor(1)
-        self._future: Future[None] | None = None
+        self._training = TaskTraining(worker, stored, clock, report, self._is_over)
+        self._begun, self._steps = "", 0
+        self.stop = self.keep = lambda *arguments: None  # there is no process
+
+    def _is_over(self) -> bool:
+        self._steps += 1
+        return self._steps > MAX_STEPS
 
     def begin(self, order: TrainingOrder) -> None:
-        """Begin a task after giving the previous one up."""
-        self.give_up()
-        self._current, self._given_up = order, False
-        self._future = self._pool.submit(self._training.begin, order)
+        """Do a task."""
+        self._begun, self._steps = order.name, 0
+        self._training.begin(order)
 
     def give_up(self) -> None:
-        """Wait until the task at work has stopped."""
-        self._given_up, self._current = True, None
-        if self._future is not None:
-            self._future.result()
+        """Give the task up that has stayed at work."""
+        self._begun = ""
 
-    def work_on(self, exchange: str) -> bool:
-        """Whether an exchange's task was begun."""
-        return self._current is not None and self._current.task.exchange == exchange
-
-    def keep(self, run_at_work: bool) -> None:
-        """Ignore whether a run is at work."""
-
-    def stop(self) -> None:
-        """End the thread."""
-        self.give_up()
-        self._pool.shutdown()
+    def work_on(self, name: str) -> bool:
+        """Whether a task of this name was begun last."""
+        return self._begun == name
 
 
 def unconnected_agent(folder: Path, clock: FuzzClock, renewal: Renewal | None = None) -> Agent:
@@ -260,15 +256,10 @@ class AgentReader:
         self.clock.move(0.05)
         agent, cache = self.agent, self.agent._store.cache
         for blob in self._blobs:
-            if not cache.has(digest(blob)):
-                cache.put(blob)
-        before = agent._training._current
+            cache.put(blob)
         agent._take(fleet.split(data))
-        # A task that has just begun may end before the next message comes.
-        patience = 0.02 if agent._training._current not in (None, before) else 0.0
-        while (item := agent._inbox.get(patience)) is not None:
+        while (item := agent._inbox.get(0.0)) is not None:
             agent._take(item)
-            patience = 0.0
         agent._tasks.retry()
         agent._tick()
         agent._link._pending.clear()
@@ -282,34 +273,6 @@ class AgentReader:
         end(self.agent)
 
 
-class AgentMachine(Machine):
-    """Messages of a coordinator, and the passage of time."""
-
-    @rule(inputs=MESSAGES)
-    def process(self, inputs: list[bytes]) -> None:
-        """Process messages."""
-        self.feed(inputs)
-
-    @rule(seconds=st.sampled_from((1.0, 20.0, 300.0)))
-    def wait(self, seconds: float) -> None:
-        """Let time pass."""
-        self.reader.clock.move(seconds)
-
-
-class SignedAgentMachine(AgentMachine):
-    """Signed messages of a malicious coordinator, and renewals of the certificate."""
-
-    @rule(inputs=SIGNED_MESSAGES)
-    def process(self, inputs: list[bytes]) -> None:
-        """Process signed messages."""
-        self.feed(inputs)
-
-    @rule()
-    def await_certificate(self) -> None:
-        """Wait for the next certificate."""
-        self.reader.await_certificate()
-
-
 def _arrival_limits(clock: FuzzClock) -> ArrivalLimits:
     gate = ArrivalLimits(TOPICS, clock)
     gate.know_run("r-1")
@@ -321,37 +284,30 @@ def _arrival_limits(clock: FuzzClock) -> ArrivalLimits:
 ANSWERS: Pools = {
     "status": ("enrolled", "enrolled", "pending", "refused"),
     "code": ("", "enrol.used", "enrol.unknown_token", "trust.name"),
-    "reason": ("", "No.", "\x1b[2J"),
-    "name": ("new-1", "cam-1", "dev-1"),
-    "role": ("device", "coordinator"),
     "broker": (fleet.BROKER, "", "mqtt://x", "\x00"),
 }
 
 
-def make_answer(fields: dict[str, Any], draws: random.Random) -> bytes:
+def make_answer(draft: Draft, draws: random.Random) -> bytes:
     """Return an answer to the holder of the first token, proven by it or not, or broken."""
+    if draws.random() < 0.3:
+        return draft.payload(draws)
     party = "dev-1" if draws.random() < 0.8 else draws.choice((*PARTIES,))
     authority = draws.choice(("authority", "authority", "dev-1"))
-    answer = EnrolmentResponse.model_validate(
-        {
-            **fields,
-            "certificate": fleet.damaged_certificate(party, draws),
-            "authority": certificate_of(authority).der,
-        }
-    )
+    certificates = {
+        "certificate": fleet.damaged_certificate(party, draws),
+        "authority": certificate_of(authority).der,
+    }
+    answer = EnrolmentResponse.model_validate({**draft.fields, **certificates})
     token = draws.choice((*tokens()[:1] * 9, tokens()[1]))
     made = encode(sealed(answer, token.proof_key))
     return broken(made, draws) if draws.random() < 0.2 else made
 
 
-ANSWER = siblings(
-    st.fixed_dictionaries({name: st.sampled_from(values) for name, values in ANSWERS.items()}),
-    make_answer,
-) | payloads(EnrolmentResponse, ANSWERS)
+ANSWER = siblings(drafts(EnrolmentResponse, ANSWERS), make_answer)
 
 
-@contextmanager
-def answers(folder: Path) -> Iterator[Reader]:
+def answers(folder: Path) -> Reader:
     """Read the answers to a token; credentials come from its authority only, for the own key."""
     keys, clock, first = fleet.keys_of("dev-1"), FuzzClock(), tokens()[0]
     token = type(first)(first.authority_key, first.secret, first.host, first.port, first.fleet)
@@ -370,13 +326,18 @@ def answers(folder: Path) -> Iterator[Reader]:
             assert made.certificate.role == "device"
             assert made.authority.signing_key == fleet.keys_of("authority").signing.public_key()
 
-    yield read
+    return read
 
 
-PLAIN, SIGNED = (opening(partial(AgentReader, signed=signed)) for signed in (False, True))
 TARGETS = (
-    Target("agent", PLAIN, MESSAGES, machine=AgentMachine),
-    Target("signed-agent", SIGNED, SIGNED_MESSAGES, 5, machine=SignedAgentMachine),
-    Target("arrivals", limits(_arrival_limits), MESSAGES, 5),
+    Target("agent", partial(AgentReader, signed=False), MESSAGES, steps=PASSING),
+    Target(
+        "signed-agent",
+        partial(AgentReader, signed=True),
+        SIGNED_MESSAGES,
+        5,
+        steps=(*PASSING, ("await_certificate",)),
+    ),
+    Target("arrivals", partial(limits, _arrival_limits), MESSAGES, 5),
     Target("answer", answers, ANSWER, 4),
 )

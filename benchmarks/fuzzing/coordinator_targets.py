@@ -6,28 +6,29 @@ import hashlib
 import hmac
 import random
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from functools import lru_cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 from unittest.mock import patch
 
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, precondition, rule
 
 from benchmarks.fuzzing import fleet
 from benchmarks.fuzzing.fleet import CLIENTS, TOPICS
-from benchmarks.fuzzing.running import Machine, Reader, Target, opening
+from benchmarks.fuzzing.running import Reader, Target
 from benchmarks.fuzzing.strategies import (
+    STRANGE,
+    Lane,
     Pools,
     arrivals,
     broken,
-    drafts,
+    choices,
     join,
     payloads,
     siblings,
-    strange_value,
 )
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.address import Address
@@ -42,7 +43,7 @@ from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.coordinator.storage.new_run import create_run
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
-from edgefed.errors import EdgeFedError, NotAllowedError
+from edgefed.errors import EdgeFedError, NotAllowedError, WireError
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
 from edgefed.trust.authority import AUTHORITY_FOLDER
@@ -62,7 +63,7 @@ SESSION, NONCE = "a" * 16, "0" * 8
 BLOBS = tuple(bytes([number]) * (number * 70_000 + 5) for number in range(3))
 POOLS: Pools = {
     "device": DEVICES,
-    "session": (SESSION, "b" * 16),
+    "session": (*3 * (SESSION,), "b" * 16),
     "exchange": ("r-1-0", "r-1-1", "r-1-0-x"),
     "run": ("r-1",),
     "index": (0, 1),
@@ -117,58 +118,16 @@ def make_enrolment(token: Token, draws: random.Random) -> bytes:
     return broken(data, draws) if draws.random() < 0.2 else data
 
 
-def make_enrolling(token: Token, draws: random.Random) -> bytes:
-    """Return such a request as a broker delivers it."""
-    return join(TOPICS.enrolment_request(token.id), make_enrolment(token, draws), draws)
-
-
-def make_numbered(token: Token, draws: random.Random) -> bytes:
-    """Return the number of a token, most often the given one, and a request proven by it."""
-    token = draws.choice((token, draws.choice(tokens())))
-    return token.id.encode() + make_enrolment(token, draws)
-
-
 TOKENS = st.deferred(lambda: st.sampled_from(tokens()))
-ENROLMENT = siblings(TOKENS, make_numbered) | siblings(
-    st.tuples(TOKENS, drafts(EnrolmentRequest, {"request": certificate_requests()})),
-    lambda drawn, draws: drawn[0].id.encode() + drawn[1].payload(draws),
+ENROLMENT = siblings(
+    TOKENS, lambda token, draws: token.id.encode() + make_enrolment(token, draws)
+) | payloads(EnrolmentRequest, {}).map(lambda inputs: [bytes(20) + data for data in inputs])
+ENROLLING = siblings(
+    TOKENS,
+    lambda token, draws: join(
+        TOPICS.enrolment_request(token.id), make_enrolment(token, draws), draws
+    ),
 )
-
-# -- requests ---------------------------------------------------------------------------------
-
-ACTIONS = (
-    *("challenge", "snapshot", "run.list", "run.show", "run.summary", "run.check", "run.start"),
-    *("run.order", "run.evaluate", "run.evaluation", "run.delete", "device.forget", "label.order"),
-    *("nothing", "device.quarantine", "device.release", "device.pause", "device.resume"),
-    *("device.ping", "device.log", "member.list", "member.invite", "member.approve"),
-    *("member.reject", "member.remove"),
-)
-NAMED = (
-    *("run", "action", "device", "label", "recipe", "on", "mode", "best", "evaluation", "reason"),
-    *("devices", "timeout", "lines", "after", "name", "user", "role", "seconds"),
-)
-VALUES = (
-    *(*DEVICES, "dev-4", "r-1", "", "open", "pause", "device", "viewer", "new-1", "device.dev-1"),
-    *({"name": "x"}, {"rounds": {"count": 3}}, ["dev-1"], 2, 0.5, 60.0),
-)
-
-
-def _arguments() -> Iterator[dict[str, Any]]:
-    """Return arguments of requests, a third of them with values that nothing expects."""
-    draws = random.Random(1)
-    for number in range(600):
-        names, strange = draws.sample(NAMED, number % 5), number % 3 == 0
-        yield {n: strange_value(draws, 2) if strange else draws.choice(VALUES) for n in names}
-
-
-REQUESTS: Pools = {
-    **POOLS,
-    "action": ACTIONS,
-    "challenge": (NONCE,),
-    "arguments": tuple(_arguments()),
-    "request": certificate_requests(),
-}
-
 
 # -- the coordinator --------------------------------------------------------------------------
 
@@ -193,16 +152,15 @@ class Coordinator(Service):
             super().__init__(settings, self.clock)
         self._requests._handler._challenges = Challenges(self.clock, lambda: NONCE)
         self._diagnostics._open.update(
-            (nonce, _Question(DEVICES[number % 3], SESSION, nonce, 0.0))
-            for number, nonce in enumerate(POOLS["nonce"])
+            (nonce, _Question(DEVICES[0], SESSION, nonce, 0.0)) for nonce in POOLS["nonce"]
         )
         self._diagnostics._wait = lambda asked, timeout: None  # type: ignore[method-assign]
         for blob in BLOBS[:2]:
             self.cache.put(blob)
         self._opened: PendingExchange | None = None
         self.next_exchange()
-        if signed:
-            self.reset_members()
+        if self._membership is not None:
+            self._admit(self._membership)
 
     def _make_link(self, inbox: Inbox[NoReturn], state: CoordinatorState) -> Link:
         del state
@@ -244,7 +202,8 @@ class Coordinator(Service):
         signed = self._membership is not None
         signer = Signer(fleet.credentials_of(device)) if signed else None
         birth, topic = Birth(session=SESSION, status="online", samples=8), TOPICS.birth(device)
-        self(b"-" + topic.encode() + b"\n" + encode(birth, topic, signer))
+        with suppress(WireError):  # its certificate may be revoked
+            self(b"-" + topic.encode() + b"\n" + encode(birth, topic, signer))
 
     def next_exchange(self) -> None:
         """Close the exchange that is open, and open the same again."""
@@ -254,24 +213,22 @@ class Coordinator(Service):
         self._opened = PendingExchange(_exchange(), self.clock.monotonic())
         self.dispatcher.open(self._opened)
 
-    def reset_members(self) -> None:
-        """Make the known parties members again, and give out the tokens that are known anew."""
-        assert self._membership is not None
-        parties, enrolment = self._membership.parties, self._membership._enrolment
-        for user in {each.user for each in parties.all() if each.state == "enrolled"}:
-            parties.revoke(user, "removed")
-        everybody = parties._store.invitations()
-        parties._store.write([], delete=[*everybody, *parties._store.issued()])
-        parties._issued.clear()
-        enrolment._invitations.clear()
+    def _admit(self, membership: Membership) -> None:
+        """Make the known parties members, and give out the tokens that are known."""
         for name in fleet.PARTIES:
             if name not in ("broker", "stranger", "renewed", "revoked"):
-                parties.register(fleet.certificate_of(name))
+                membership.parties.register(fleet.certificate_of(name))
         secrets = iter(token.secret for token in tokens())
-        enrolment._random_bytes = lambda count: next(secrets)
+        membership._enrolment._random_bytes = lambda count: next(secrets)
         for role, name in INVITED:
-            enrolment.invite(role, name, -1.0 if name == "expired" else 10.0**6)
-        enrolment._random_bytes = random.Random(self.clock.monotonic()).randbytes
+            membership._enrolment.invite(role, name, -1.0 if name == "expired" else 10.0**6)
+        membership._enrolment._random_bytes = random.Random(1).randbytes
+
+    def decide(self, action: Callable[[Membership, str], object], name: str) -> None:
+        """Let an operator decide about a party, if there is such a party."""
+        assert self._membership is not None
+        with suppress(EdgeFedError):
+            action(self._membership, name)
 
     def close(self) -> None:
         """End the threads, and close the files."""
@@ -307,10 +264,6 @@ class RequestReader(Coordinator):
 class Authority(Coordinator):
     """A coordinator that answers the holders of tokens; certificates need a token."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, signed=True)
-        self._tokens = {token.id: token for token in tokens()}
-
     def __call__(self, data: bytes) -> None:
         """Answer a request that comes after the number of a token.
 
@@ -325,32 +278,19 @@ class Authority(Coordinator):
         assert decode(encode(answer), EnrolmentResponse) == answer
         if answer.status == "refused":
             raise NotAllowedError(answer.reason, code=answer.code)
-        check_answer(self._tokens.get(token), asked, answer)
-
-    def approve(self, name: str) -> None:
-        """Approve a request, if one waits."""
-        assert self._membership is not None
-        with suppress(EdgeFedError):
-            self._membership.approve(name)
+        check_answer({known.id: known for known in tokens()}[token], asked, answer)
 
 
 def _exchange() -> OpenExchange:
     """Return an exchange that asks each device to train."""
+    known = choices(Task, {"run": ("r-1",), "exchange": ("r-1-1",), "index": (1,)})
     fields = {
-        "run": "r-1",
-        "exchange": "r-1-1",
-        "index": 1,
-        "round": 1,
+        **{
+            name: known[name][0] for name, field in Task.model_fields.items() if field.is_required()
+        },
         "question": "fit",
         "deadline": 60.0,
-        "seed": 1,
-        "algorithm": "fedavg",
-        "settings": {},
-        "model": {},
-        "training": {},
-        "codec": "fp32",
         "samples": 5,
-        "params": {},
         "receivers": DEVICES,
         "blobs": {"weights": BlobRef(digest=digest(BLOBS[1]), size=len(BLOBS[1]))},
         "max_relay_bytes": 2**20,
@@ -359,105 +299,70 @@ def _exchange() -> OpenExchange:
     return OpenExchange("r-1-1", 1, "fit", 1, tasks, wanted=3, quorum=1, deadline=60.0)
 
 
-LANES = [spec for spec in TOPIC_SPECS.values() if spec.branch == "up"]
-LANES += [TOPIC_SPECS["all", "coordinator"]]
-REQUEST_LANE = TOPIC_SPECS["control", "request"]
-MESSAGES = arrivals(
-    TOPICS,
-    [(spec, (*DEVICES, "nobody") if spec.branch == "up" else ("",), POOLS) for spec in LANES]
-    + [(REQUEST_LANE, ("local/0",), REQUESTS)],
+# -- messages ---------------------------------------------------------------------------------
+
+
+@lru_cache
+def pools() -> Pools:
+    """Return values of messages, with each action of a coordinator and arguments of them all."""
+    with TemporaryDirectory() as folder, closing(RequestReader(Path(folder))) as reader:
+        actions = reader._requests._handler._actions
+    known = {**POOLS, "name": NAMES, "user": (*fleet.PARTIES,), "recipe": ({"name": "x"}, {})}
+    draws, arguments = random.Random(1), list[dict[str, Any]]()
+    for fields in [choices(action.arguments, known) for action in actions.values()] * 12:
+        drawn = {name: draws.choice(values) for name, values in fields.items()}
+        strange = dict.fromkeys(draws.sample([*fields], k=len(fields) > 0), draws.choice(STRANGE))
+        arguments += [drawn, {**drawn, **strange}]
+    return {
+        **POOLS,
+        "action": (*actions, "nothing"),
+        "challenge": (NONCE,),
+        "arguments": tuple(arguments),
+        "request": certificate_requests(),
+    }
+
+
+def lanes(devices: tuple[str, ...], clients: tuple[str, ...]) -> Iterator[Lane]:
+    """Return the topics that a coordinator reads, and that of a chunk for everybody."""
+    for spec in TOPIC_SPECS.values():
+        if spec.branch in ("up", "all"):
+            yield spec, devices if spec.branch == "up" else ("",), pools()
+    yield TOPIC_SPECS["control", "request"], clients, pools()
+
+
+MESSAGES = st.deferred(lambda: arrivals(TOPICS, lanes((*DEVICES, "nobody"), ("local/0",))))
+SIGNED_MESSAGES = ENROLLING | st.deferred(
+    lambda: arrivals(TOPICS, lanes((*DEVICES, "dev-4"), (*CLIENTS,)), fleet.sealing(forged=0.1))
 )
-SIGNED_MESSAGES = arrivals(
-    TOPICS,
-    [(spec, (*DEVICES, "dev-4") if spec.branch == "up" else ("",), REQUESTS) for spec in LANES]
-    + [(REQUEST_LANE, (*CLIENTS,), REQUESTS)] * 2,
-    fleet.sealing(forged=0.1),
-) | siblings(TOKENS, make_enrolling)
-
-
-class DispatcherMachine(Machine):
-    """Messages of devices, the passage of time, and exchanges that end and begin."""
-
-    @initialize(devices=st.lists(st.sampled_from(DEVICES), min_size=1, unique=True))
-    def join(self, devices: list[str]) -> None:
-        """Let devices go online."""
-        for device in devices:
-            self.reader.join(device)
-
-    @rule(inputs=MESSAGES)
-    def process(self, inputs: list[bytes]) -> None:
-        """Process messages."""
-        self.feed(inputs)
-
-    @rule(seconds=st.sampled_from((1.0, 20.0, 300.0)))
-    def wait(self, seconds: float) -> None:
-        """Let time pass."""
-        self.reader.clock.move(seconds)
-
-    @rule()
-    def next_exchange(self) -> None:
-        """Open another exchange."""
-        self.reader.next_exchange()
-
-
-class SignedDispatcherMachine(DispatcherMachine):
-    """The same in a signed fleet, whose members may change."""
-
-    @rule(inputs=SIGNED_MESSAGES)
-    def process(self, inputs: list[bytes]) -> None:
-        """Process signed messages."""
-        self.feed(inputs)
-
-    @rule()
-    def reset_members(self) -> None:
-        """Admit those again who have left or were removed."""
-        self.reader.reset_members()
+MANY = (*200 * DEVICES, *(f"n-{number}" for number in range(200)))
+SENDERS = st.deferred(lambda: arrivals(TOPICS, lanes(MANY, tuple(f"{name}/1" for name in MANY))))
+REQUESTS = st.deferred(lambda: payloads(Request, pools()))
 
 
 # -- other targets ----------------------------------------------------------------------------
 
 
-def limits(
-    make_gate: Callable[[fleet.FuzzClock], Any],
-) -> Callable[[Path], AbstractContextManager[Reader]]:
-    """Return how a target is opened whose messages a gate judges before they enter an inbox."""
+def limits(make_gate: Callable[[fleet.FuzzClock], Any], folder: Path) -> Reader:
+    """Return a reader of messages that a gate judges before they enter an inbox."""
+    del folder
+    clock = fleet.FuzzClock()
+    inbox: Inbox[NoReturn] = Inbox(clock, gate=make_gate(clock))
 
-    @contextmanager
-    def opened(folder: Path) -> Iterator[Reader]:
-        del folder
-        clock = fleet.FuzzClock()
-        inbox: Inbox[NoReturn] = Inbox(clock, gate=make_gate(clock))
+    def read(data: bytes) -> None:
+        clock.move(0.001)
+        inbox.put(fleet.split(data))
+        while inbox.get(0.0) is not None:
+            pass
 
-        def read(data: bytes) -> None:
-            clock.move(0.001)
-            inbox.put(fleet.split(data))
-            while inbox.get(0.0) is not None:
-                pass
-
-        yield read
-
-    return opened
+    return read
 
 
 def _sender_limits(clock: fleet.FuzzClock) -> SenderLimits:
-    return SenderLimits(TOPICS, clock, lambda device: device == "dev-1")
+    return SenderLimits(TOPICS, clock, DEVICES.__contains__)
 
 
-def make_sender(levels: list[str], draws: random.Random) -> bytes:
-    """Return a message of any sender."""
-    levels = [f"n-{draws.getrandbits(40)}" if level == "?" else level for level in levels]
-    topic = "/".join((TOPICS.root, *levels))
-    return join(topic, draws.randbytes(draws.choice((0, 1, 9000))), draws)
-
-
-BRANCHES = st.sampled_from(("up", "control", "all", "", "x" * 500))
-LEAVES = st.sampled_from((*(spec.leaf for spec in LANES), "c/1/2", "", "request"))
-SENDERS = siblings(st.tuples(BRANCHES, st.just("?"), LEAVES).map(list), make_sender)
-
-
-def check_answer(token: Token | None, asked: EnrolmentRequest, answer: EnrolmentResponse) -> None:
+def check_answer(token: Token, asked: EnrolmentRequest, answer: EnrolmentResponse) -> None:
     """Check that only the holder of a token gets more than a refusal, and for its own name."""
-    assert token is not None
     assert token.name not in ("unknown", "expired"), "the token is not valid"
     roles = ",".join(asked.roles).encode()
     parts = (b"enrolment_request", asked.name.encode(), asked.request, roles)
@@ -472,32 +377,40 @@ def check_answer(token: Token | None, asked: EnrolmentRequest, answer: Enrolment
         assert answer.proof == enrolment.sealed(unproven, token.proof_key).proof
 
 
-class EnrolmentMachine(Machine):
-    """Requests for certificates, approvals, and tokens that are given out anew."""
-
-    @rule(inputs=ENROLMENT)
-    def ask(self, inputs: list[bytes]) -> None:
-        """Ask for certificates."""
-        self.feed(inputs)
-
-    @rule(name=st.sampled_from(NAMES))
-    def approve(self, name: str) -> None:
-        """Approve a request, if one waits."""
-        self.reader.approve(name)
-
-    @precondition(lambda self: self.fed > 60)
-    @rule()
-    def reset_members(self) -> None:
-        """Give out the tokens again, when many may have been used."""
-        self.fed = 0
-        self.reader.reset_members()
+def remove(membership: Membership, name: str) -> None:
+    """Remove a party from the fleet."""
+    membership.parties.revoke(name, "removed")
 
 
-PLAIN, SIGNED = (opening(partial(Coordinator, signed=signed)) for signed in (False, True))
+def dispatcher(folder: Path, *, signed: bool) -> Coordinator:
+    """Return a coordinator with two devices online."""
+    made = Coordinator(folder, signed=signed)
+    for device in DEVICES[:2]:
+        made.join(device)
+    return made
+
+
+OPEN_EXCHANGE = (*fleet.PASSING, *(("join", device) for device in DEVICES), ("next_exchange",))
+ORDERS = (
+    *(("decide", Membership.approve, name) for name in NAMES),
+    *(("decide", remove, name) for name in NAMES[1:4]),
+)
 TARGETS = (
-    Target("dispatcher", PLAIN, MESSAGES, 10, machine=DispatcherMachine),
-    Target("signed-dispatcher", SIGNED, SIGNED_MESSAGES, 6, machine=SignedDispatcherMachine),
-    Target("senders", limits(_sender_limits), SENDERS, 8),
-    Target("request", opening(RequestReader), payloads(Request, REQUESTS), 5),
-    Target("enrolment", opening(Authority), ENROLMENT, 5, machine=EnrolmentMachine),
+    Target("dispatcher", partial(dispatcher, signed=False), MESSAGES, 10, steps=OPEN_EXCHANGE),
+    Target(
+        "signed-dispatcher",
+        partial(dispatcher, signed=True),
+        SIGNED_MESSAGES,
+        6,
+        steps=(*OPEN_EXCHANGE, *ORDERS),
+    ),
+    Target("senders", partial(limits, _sender_limits), SENDERS, 8),
+    Target("request", RequestReader, REQUESTS, 5),
+    Target(
+        "enrolment",
+        partial(Authority, signed=True),
+        ENROLMENT,
+        5,
+        steps=ORDERS,
+    ),
 )

@@ -8,29 +8,36 @@ import json
 import random
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
 from PIL import Image
 
 from benchmarks.fuzzing import fleet
-from benchmarks.fuzzing.fleet import AUTHORITY, certificate_of, keys_of
+from benchmarks.fuzzing.fleet import certificate_of
 from benchmarks.fuzzing.running import Reader, Target
-from benchmarks.fuzzing.strategies import NUMBERS, TEXTS, broken, joined, mostly_broken, siblings
+from benchmarks.fuzzing.strategies import (
+    NUMBERS,
+    STRANGE,
+    TEXTS,
+    broken,
+    joined,
+    mostly_broken,
+    siblings,
+)
 from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.config.loading.load import load_agent_settings, load_recipe, load_settings
 from edgefed.data.devices.sources import load_device
 from edgefed.data.sets.femnist import read_leaf
 from edgefed.errors import DataError
 from edgefed.trust.authority import load_authority
-from edgefed.trust.credentials import load_credentials, private_pem
+from edgefed.trust.credentials import load_credentials
 from edgefed.trust.tokens import Token, _check, parse_token
 
 TOML_PARTS = (
@@ -50,28 +57,21 @@ JSON_PARTS = (
 NESTED = st.builds(
     lambda part, count: part * count,
     st.sampled_from(("[", '{"a":', "[1,", "a = [")),
-    st.sampled_from((3, 1100, 12_000)),
+    st.sampled_from((3, 1100, 12_000, 10**6)),
 )
 """JSON and TOML that is nested deeply."""
 
 
-def reading(
-    name: str, read: Callable[[Path, bytes], object]
-) -> Callable[[Path], AbstractContextManager[Reader]]:
-    """Return how a target is opened that writes each input to a file and reads it."""
+def reading(name: str, read: Callable[[Path, bytes], object], folder: Path) -> Reader:
+    """Return a reader that writes each input to a file and reads it."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
 
-    @contextmanager
-    def opened(folder: Path) -> Iterator[Reader]:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def read_one(data: bytes) -> None:
+        path.write_bytes(data)
+        read(path, data)
 
-        def read_one(data: bytes) -> None:
-            path.write_bytes(data)
-            read(path, data)
-
-        yield read_one
-
-    return opened
+    return read_one
 
 
 # -- samples ----------------------------------------------------------------------------------
@@ -101,19 +101,20 @@ def make_npz(names: list[str], draws: random.Random) -> bytes:
             if draws.random() < 0.3:
                 start = broken(start, draws)
             data = draws.randbytes(draws.choice((0, 6, 24, 48, 192, 4096)))
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), start + data)
+            archive.writestr(f"{name}.npy", start + data)
     return buffer.getvalue()
 
 
-def _whole_npz() -> bytes:
+def npz(**arrays: Any) -> bytes:
+    """Return a whole NPZ file."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, x=np.zeros((6, 4), np.float32), y=np.arange(6) % 3)
+    np.savez(buffer, **arrays)
     return buffer.getvalue()
 
 
 NPZ = siblings(
     st.lists(st.sampled_from(MEMBERS), max_size=3, unique=True), make_npz
-) | mostly_broken(st.deferred(lambda: st.just(_whole_npz())))
+) | mostly_broken(st.builds(npz, x=st.just(np.zeros((6, 4), np.float32)), y=st.just([0, 1, 2] * 2)))
 
 
 @lru_cache
@@ -130,17 +131,16 @@ def make_jpeg(offsets: list[int], draws: random.Random) -> bytes:
     packed = picture("JPEG", 8)
     if draws.random() < 0.5:
         offsets = [0, len(packed), 2 * len(packed)]
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        jpeg_train=np.frombuffer(packed + broken(packed, draws), np.uint8),
-        offsets_train=np.array(offsets, np.int64),
-        y_train=[0, 1],
-    )
-    return buffer.getvalue()
+    images = np.frombuffer(packed + broken(packed, draws), np.uint8)
+    return npz(jpeg_train=images, offsets_train=np.array(offsets, np.int64), y_train=[0, 1])
 
 
-OFFSETS = st.sampled_from([n for n in (*NUMBERS, 600) if abs(n) < 2**63])
+OFFSETS = st.lists(
+    st.sampled_from([n for n in (*NUMBERS, 600) if abs(n) < 2**63]), min_size=3, max_size=3
+)
+IMAGES = st.builds(
+    picture, st.sampled_from(("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")), st.just(16)
+)
 
 
 def read_image(path: Path, data: bytes) -> None:
@@ -153,20 +153,16 @@ def read_image(path: Path, data: bytes) -> None:
         raise DataError("It was skipped.", code="data.skipped")
 
 
-STRANGE: tuple[Any, ...] = (
-    *(None, True, [], {}, "b" * 999, [[[[1]]]], [["a"]], 2**70, [2**70, -1], [0.5] * 3),
-)
-"""What a user's samples are not."""
-
-
 def leaf(field: str, value: Any) -> bytes:
     """Return a JSON file of LEAF's with a wrong field."""
-    user: dict[str, Any] = {"x": [[0.0] * 4] * 3, "y": [0, 1, 2]} | {field: value}
-    content = {"users": ["a", "b"], "user_data": {"a": user, "b": user}}
-    return json.dumps(content).encode()
+    user = {"x": [[0.0] * 4] * 3, "y": [0, 1, 2], field: value}
+    return json.dumps({"users": ["a", "b"], "user_data": {"a": user, "b": user}}).encode()
 
 
-LEAVES = st.builds(leaf, st.sampled_from(("z", "x", "y")), st.sampled_from(STRANGE))
+UNFIT = (*(value for value in STRANGE if "b'" not in repr(value)), [[[[1]]]], 2**70, [2**70, -1])
+"""What a user's samples are not."""
+
+LEAVES = st.builds(leaf, st.sampled_from(("z", "x", "y")), st.sampled_from(UNFIT))
 GRAMMAR = (joined(JSON_PARTS, 60) | NESTED).map(lambda text: text.encode())
 LEAF = LEAVES.map(lambda data: [data]) | mostly_broken(LEAVES) | mostly_broken(GRAMMAR)
 
@@ -188,22 +184,9 @@ WHOLE = (
 )
 
 
-def make_toml(text: str, draws: random.Random) -> bytes:
-    """Return a text, now and then many times or with another part in its middle."""
-    at = draws.randrange(len(text) + 1)
-    more = draws.choice(("", draws.choice(TOML_PARTS)))
-    return ((text[:at] + more + text[at:]) * draws.choice((*5 * (1,), 1000))).encode()
-
-
-TOML = siblings(joined(TOML_PARTS, 20) | NESTED, make_toml) | mostly_broken(
-    st.sampled_from(WHOLE).map(lambda text: text.encode())
+TOML = mostly_broken(st.sampled_from(WHOLE).map(str.encode)) | mostly_broken(
+    (joined(TOML_PARTS, 20) | NESTED).map(str.encode)
 )
-
-
-def read_recipe(path: Path, data: bytes) -> None:
-    """Read a recipe."""
-    del data
-    load_recipe(path, Surroundings({}, path.parent, None, True))
 
 
 def read_settings(path: Path, data: bytes) -> None:
@@ -221,15 +204,12 @@ def _model() -> bytes:
     return save(weights, description)
 
 
-def make_header(text: str, draws: random.Random) -> bytes:
-    """Return a file of weights with a header of one's choice and a size that may be wrong."""
-    size = draws.choice((len(text), len(text), *(n for n in NUMBERS if 0 <= n < 2**64)))
-    return size.to_bytes(8, "little") + text.encode() + bytes(draws.choice((0, 16, 64)))
-
-
-SAFETENSORS = mostly_broken(st.deferred(lambda: st.just(_model()))) | siblings(
-    joined((*JSON_PARTS, '"dtype":"F32"', '"shape":[4]', '"data_offsets":[0,16]'), 20), make_header
+HEADERS = st.builds(
+    lambda size, text: size.to_bytes(8, "little") + text.encode() + bytes(16),
+    st.integers(0, 99) | st.sampled_from([n for n in NUMBERS if 0 <= n < 2**64]),
+    joined((*JSON_PARTS, '"dtype":"F32"', '"shape":[4]', '"data_offsets":[0,16]'), 20),
 )
+SAFETENSORS = mostly_broken(st.deferred(lambda: st.just(_model())) | HEADERS)
 
 
 def read_safetensors(path: Path, data: bytes) -> None:
@@ -269,18 +249,14 @@ def make_token(token: Token, draws: random.Random) -> bytes:
     """Return a token as somebody may type it, or one with wrong parts and the right check."""
     text = token.text()
     if draws.random() < 0.4:
-        data = base64.b32decode(text.upper() + "=" * (-len(text) % 8))[:-4]
-        data = broken(data, draws)
+        data = broken(base64.b32decode(text.upper() + "=" * (-len(text) % 8))[:-4], draws)
         text = base64.b32encode(data + _check(data)).decode().rstrip("=").lower()
-    elif draws.random() < 0.5:
-        return broken(text.encode(), draws)
-    how = draws.randrange(4)
-    if how == 0:
+    if draws.random() < 0.3:
         text = "-".join(text[i : i + 5] for i in range(0, len(text), 5)).upper()
-    elif how == 1:
-        at = draws.randrange(len(text))
-        text = text[:at] + draws.choice((*TEXTS, " ", "\n", "=", "ı", "١", "\ud800")) + text[at:]
-    return text.encode("utf-8", "surrogatepass")
+    if draws.random() < 0.3:
+        text += draws.choice((*TEXTS, " ", "\n", "=", "ı", "١", "\ud800"))
+    typed = text.encode("utf-8", "surrogatepass")
+    return broken(typed, draws) if draws.random() < 0.3 else typed
 
 
 def read_token(path: Path, data: bytes) -> None:
@@ -298,46 +274,46 @@ def read_token(path: Path, data: bytes) -> None:
 NUMBERED = ("key.pem", "encryption.pem", "certificate.pem", "authority.pem", "fleet.json")
 
 
+OF_AUTHORITY = 128
+"""Number of the authority's first file; those of the device come before."""
+
+
 @lru_cache
-def _contents() -> tuple[tuple[bytes, ...], ...]:
-    """Return candidate contents of each file: the right one first, then similar wrong ones."""
-    own, other = keys_of("dev-1"), keys_of("dev-2")
-    certificates = tuple(map(certificate_of, ("dev-1", AUTHORITY, "renewed", "stranger", "broker")))
-    pems = tuple(each.pem() for each in certificates)
-    return (
-        tuple(private_pem(key) for key in (own.signing, own.encryption, other.signing)),
-        tuple(private_pem(key) for key in (own.encryption, own.signing)),
-        pems,
-        (pems[1], pems[0], certificates[1].der),
-        (fleet.fleet_json(),),
-    )
+def _contents() -> dict[int, bytes]:
+    """Return the right content of each file, by its number."""
+    with TemporaryDirectory() as folder:
+        places = {0: fleet.saved_credentials("dev-1", Path(folder)).folder}
+        places[OF_AUTHORITY] = fleet.saved_authority(Path(folder) / "authority")
+        files = {
+            first + number: place / name
+            for first, place in places.items()
+            for number, name in enumerate(NUMBERED)
+        }
+        return {number: path.read_bytes() for number, path in files.items() if path.exists()}
 
 
-def make_credentials(drawn: tuple[int, str], draws: random.Random) -> bytes:
+def make_credentials(text: str, draws: random.Random) -> bytes:
     """Return the number of a file, of a device or the authority, and content for it."""
-    number, text = drawn
-    whole, how = _contents()[number], draws.random()
-    if how < 0.2:
-        data = draws.choice(whole)
-    elif how < 0.4 and NUMBERED[number] == "fleet.json":
-        data = text.encode()
-    else:
-        data = broken(whole[0], draws)
-    return bytes([number + draws.choice((0, 128))]) + data
+    contents, how = _contents(), draws.random()
+    number = draws.choice((*contents,))
+    wrong = [certificate_of(name).pem() for name in ("renewed", "stranger", "broker")]
+    data = draws.choice((contents[number], *contents.values(), *wrong, text.encode()))
+    return bytes([number]) + (broken(contents[number], draws) if how < 0.6 else data)
 
 
-@contextmanager
-def credentials(folder: Path) -> Iterator[Reader]:
+CREDENTIALS = siblings(joined(JSON_PARTS, 40) | NESTED, make_credentials)
+
+
+def credentials(folder: Path) -> Reader:
     """Load credentials, or an authority, of which a file is wrong; TLS reads what is loaded."""
     clock = fleet.FuzzClock()
     device = fleet.saved_credentials("dev-1", folder).folder
-    authority = folder / AUTHORITY
-    fleet.saved_authority(authority)
+    authority = fleet.saved_authority(folder / "authority")
 
     def read(data: bytes) -> None:
         number = data[0] if data else 0
-        place = authority if number >= 128 else device
-        path = place / NUMBERED[number % 128 % len(NUMBERED)]
+        place = authority if number >= OF_AUTHORITY else device
+        path = place / NUMBERED[number % OF_AUTHORITY % len(NUMBERED)]
         whole = path.read_bytes() if path.exists() else None
         try:
             path.write_bytes(data[1:])
@@ -352,44 +328,29 @@ def credentials(folder: Path) -> Iterator[Reader]:
             else:
                 path.write_bytes(whole)
 
-    yield read
+    return read
 
 
-CREDENTIALS = siblings(
-    st.tuples(st.sampled_from(range(len(NUMBERED))), joined(JSON_PARTS, 40) | NESTED),
-    make_credentials,
-)
+def _alone(read: Callable[[Path], object]) -> Callable[[Path, bytes], object]:
+    return lambda path, data: read(path)
 
 
-def _npz(path: Path, data: bytes) -> None:
-    del data
-    load_device(f"npz:{path}", 0.1)
-
-
-def _leaf(path: Path, data: bytes) -> None:
-    del data
-    read_leaf(path)
-
-
-def _images() -> SearchStrategy[bytes]:
-    kinds = st.sampled_from(("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM"))
-    return kinds.map(lambda kind: picture(kind, 16))
-
-
+read_npz = _alone(lambda path: load_device(f"npz:{path}", 0.1))
+read_recipe = _alone(lambda path: load_recipe(path, Surroundings({}, path.parent, None, True)))
 FILES: tuple[tuple[str, str, Callable[[Path, bytes], object], Any, float], ...] = (
-    ("npz", "file.npz", _npz, NPZ, 3),
-    ("image", "images/cat/b.png", read_image, mostly_broken(_images()), 1),
-    ("jpeg", "file.npz", _npz, siblings(st.lists(OFFSETS, min_size=3, max_size=3), make_jpeg), 2),
+    ("npz", "file.npz", read_npz, NPZ, 3),
+    ("image", "images/cat/b.png", read_image, mostly_broken(IMAGES), 1),
+    ("jpeg", "file.npz", read_npz, siblings(OFFSETS, make_jpeg), 2),
     ("recipe", "recipe.toml", read_recipe, TOML, 3),
     ("settings", "edgefed.toml", read_settings, TOML, 3),
-    ("leaf", "leaf.json", _leaf, LEAF, 2),
+    ("leaf", "leaf.json", _alone(read_leaf), LEAF, 2),
     ("text", "text.jsonl", read_text, mostly_broken(st.just((RECORD * 3).encode())), 2),
     ("safetensors", "m.safetensors", read_safetensors, SAFETENSORS, 3),
     ("token", "token", read_token, siblings(TOKENS, make_token), 3),
 )
 TARGETS = (
     *(
-        Target(name, reading(file, read), made, share, "file")
+        Target(name, partial(reading, file, read), made, share, "file")
         for name, file, read, made, share in FILES
     ),
     Target("credentials", credentials, CREDENTIALS, 3, "file"),

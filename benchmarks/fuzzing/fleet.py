@@ -1,30 +1,32 @@
 """A fleet whose clock, keys and connections are under control, so that inputs can be made again.
 
-Keys come from the names of their holders. Certificates hold random numbers, so they are not made
-anew: they are in ``certificates``, written by ``python -m benchmarks.fuzzing.fleet``.
+Keys come from the names of their holders, and certificates always have the same serial numbers, so
+that they stay equal to those in the corpus.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import struct
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import paho.mqtt.client as paho
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from benchmarks.fuzzing.strategies import Seal, broken, strange_value
+from benchmarks.fuzzing.strategies import STRANGE, Seal, broken
 from edgefed.config.values.address import Address
+from edgefed.simulator.virtual_time import VirtualClock
 from edgefed.transport.inbox import Inbox, Incoming, _signer
 from edgefed.transport.link import Link
 from edgefed.trust.authority import Authority, save_authority
-from edgefed.trust.certificates import Certificate, Role, read_certificate
+from edgefed.trust.certificates import Certificate, Role, user_of
 from edgefed.trust.credentials import Credentials, save_credentials
 from edgefed.trust.issuing import KeyPair, issue, make_authority
 from edgefed.trust.signatures import Signer, Verifier
@@ -38,44 +40,44 @@ TOPICS = Topics(FLEET)
 BROKER = "mqtts://127.0.0.1:1"
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 LIFE = timedelta(days=3600)
-FOLDER = Path(__file__).parent / "certificates"
 CONTEXT = b"edgefed message 3\0"
 
-AUTHORITY, STRANGERS_AUTHORITY = "authority", "other-authority"
-PARTIES: dict[str, tuple[Role, str]] = {
-    "coordinator": ("coordinator", ""),
-    "operator": ("operator", "ops"),
-    "viewer": ("viewer", "eye"),
-    "broker": ("broker", ""),
-    "dev-1": ("device", "dev-1"),
-    "dev-2": ("device", "dev-2"),
-    "dev-3": ("device", "dev-3"),
-    "renewed": ("device", "dev-1"),
-    "revoked": ("device", "dev-4"),
-    "stranger": ("device", "dev-1"),
+AUTHORITIES = {
+    "authority": 0x42D2174EBEC4D01C932E53B383E0F5F2C46885E6,
+    "other-authority": 1,
 }
-"""All signers: ``renewed`` has dev-1's next certificate, ``stranger`` another fleet's."""
+PARTIES: dict[str, tuple[Role, str, int]] = {
+    "coordinator": ("coordinator", "", 0x4066375B39DF9B8BC5820DC5A691C49457674FA8),
+    "operator": ("operator", "ops", 0x351CB0370F55B90317A604D5155A51C5E1B0AF1),
+    "viewer": ("viewer", "eye", 0x383E93A7D065FE4071D43A10D75CF68AC3689596),
+    "broker": ("broker", "", 0x555B160D9C9231D735045C66546217D1FF87563D),
+    "dev-1": ("device", "dev-1", 0x5D252AD2BB30F295861D55AE7088F45481695BAD),
+    "dev-2": ("device", "dev-2", 0x4528D6F243158A55874FFE1D8B9DEA4C6A15C4AE),
+    "dev-3": ("device", "dev-3", 0x6054F7192CDACB37522ADB9A099F4871D06AEE1A),
+    "renewed": ("device", "dev-1", 0x7BE98AA3E9695B53C560A20053667998B08409ED),
+    "revoked": ("device", "dev-4", 0x5E4953BAFEDD5BB66C14CE0258442E2A927264E5),
+    "stranger": ("device", "dev-1", 0x17825F42114077711EAC0A59E0EE9196C6318873),
+}
+"""All signers, with the serial numbers of their certificates: ``renewed`` has dev-1's next
+certificate, ``stranger`` another fleet's."""
 
 CLIENTS = {"operator.ops/0": "operator", "viewer.eye/15": "viewer"}
 
 
-class FuzzClock:
+class FuzzClock(VirtualClock):
     """A clock that stops until it is moved."""
 
     def __init__(self) -> None:
-        self._seconds = 1000.0
+        super().__init__(BEGIN)
+        self.move(1000.0)
 
     def move(self, seconds: float) -> None:
         """Let time pass."""
-        self._seconds += seconds
+        self.advance(self.monotonic() + seconds)
 
-    def monotonic(self) -> float:
-        """Return seconds that never go back."""
-        return self._seconds
 
-    def now(self) -> datetime:
-        """Return the time in UTC."""
-        return BEGIN + timedelta(seconds=self._seconds)
+PASSING = tuple(("clock.move", seconds) for seconds in (1.0, 20.0, 300.0))
+"""Steps of a target: time passes."""
 
 
 class UnconnectedLink(Link):
@@ -139,14 +141,32 @@ def keys_of(party: str) -> KeyPair:
 
 @lru_cache
 def certificate_of(party: str) -> Certificate:
-    """Return the certificate of a party."""
-    return read_certificate((FOLDER / f"{party}.der").read_bytes())
+    """Return the certificate of an authority or of a party."""
+    keys = keys_of(party)
+    if party in AUTHORITIES:
+        with patch.object(x509, "random_serial_number", return_value=AUTHORITIES[party]):
+            return make_authority(keys.signing, FLEET, BEGIN, timedelta(days=3650))
+    issuer = "other-authority" if party == "stranger" else "authority"
+    role, name, serial = PARTIES[party]
+    authority = certificate_of(issuer)
+    with patch.object(x509, "random_serial_number", return_value=serial):
+        return issue(
+            authority,
+            keys_of(issuer).signing,
+            role=role,
+            name=name,
+            signing_key=keys.signing.public_key(),
+            encryption_key=keys.encryption.public_key(),
+            now=BEGIN,
+            life=LIFE,
+            hosts=("127.0.0.1",) if role == "broker" else (),
+        )
 
 
 @lru_cache
-def credentials_of(party: str, folder: Path = FOLDER) -> Credentials:
+def credentials_of(party: str, folder: Path = Path("unsaved")) -> Credentials:
     """Return the credentials of a party, which are not on disk."""
-    own, authority = certificate_of(party), certificate_of(AUTHORITY)
+    own, authority = certificate_of(party), certificate_of("authority")
     return Credentials(folder, keys_of(party), own, authority, FLEET, BROKER)
 
 
@@ -155,19 +175,14 @@ def saved_credentials(party: str, trust: Path) -> Credentials:
     return save_credentials(credentials_of(party, trust / certificate_of(party).user))
 
 
-def saved_authority(folder: Path) -> Authority:
-    """Return the fleet's authority, written into a folder."""
-    own = keys_of(AUTHORITY).signing
-    made = Authority(own, certificate_of(AUTHORITY), FLEET, BROKER, ("127.0.0.1",))
+def saved_authority(folder: Path) -> Path:
+    """Return a folder with the fleet's authority."""
+    own = keys_of("authority").signing
     folder.mkdir(parents=True)
-    save_authority(made, folder)
-    return made
-
-
-def fleet_json() -> bytes:
-    """Return the file that names the fleet, of a device and of the authority alike."""
-    content = {"fleet": FLEET, "broker": BROKER, "hosts": ["127.0.0.1"], "name": "dev-1"}
-    return json.dumps(content).encode()
+    save_authority(
+        Authority(own, certificate_of("authority"), FLEET, BROKER, ("127.0.0.1",)), folder
+    )
+    return folder
 
 
 def damaged_certificate(party: str, draws: random.Random) -> bytes:
@@ -187,12 +202,11 @@ def signed_bytes(topic: str, kind: str, body: bytes) -> bytes:
 
 def usual_signer(topic: str) -> str:
     """Return the party that may sign messages on a topic."""
-    branch, who, *_ = (*topic.split("/")[2:], "")
-    if branch == "control" and topic.endswith("request"):
-        return "viewer" if who.startswith("viewer") else "operator"
-    if branch == "up":
-        return {"dev-4": "revoked"}.get(who, who if who in PARTIES else "dev-2")
-    return "coordinator"
+    parsed = TOPICS.parse(topic)
+    if parsed is None or parsed.branch not in ("up", "control") or parsed.leaf == "response":
+        return "coordinator"
+    users = {user_of(role, name): party for party, (role, name, _) in reversed(PARTIES.items())}
+    return users.get(parsed.user, "dev-2")
 
 
 def sealing(forged: float, other_signer: float = 0.0) -> Seal:
@@ -235,7 +249,7 @@ def _forged(
         (right[0], right[1], broken(certificate_of(another).der, draws)),
         (right[0], broken(right[1], draws), right[2]),
         (draws.randbytes(8), right[1], right[2]),
-        tuple(strange_value(draws) for _ in range(draws.choice((1, 2, 3, 4)))),
+        tuple(draws.choices(STRANGE, k=draws.choice((1, 2, 3, 4)))),
         (),
     )
     number = draws.randrange(len(signed) + len(wrong))
@@ -243,32 +257,3 @@ def _forged(
     if len(chosen) == 3 and draws.random() < 0.4:
         chosen = tuple(draws.choice(pair) for pair in zip(chosen, right, strict=True))
     return chosen
-
-
-def main() -> None:
-    """Write the certificates; inputs of signed targets differ from then on."""
-    FOLDER.mkdir(exist_ok=True)
-    ours, theirs = (
-        make_authority(keys_of(name).signing, FLEET, BEGIN, timedelta(days=3650))
-        for name in (AUTHORITY, STRANGERS_AUTHORITY)
-    )
-    (FOLDER / f"{AUTHORITY}.der").write_bytes(ours.der)
-    for party, (role, name) in PARTIES.items():
-        issuer, key = (theirs, STRANGERS_AUTHORITY) if party == "stranger" else (ours, AUTHORITY)
-        keys = keys_of(party)
-        made = issue(
-            issuer,
-            keys_of(key).signing,
-            role=role,
-            name=name,
-            signing_key=keys.signing.public_key(),
-            encryption_key=keys.encryption.public_key(),
-            now=BEGIN,
-            life=LIFE,
-            hosts=("127.0.0.1",) if role == "broker" else (),
-        )
-        (FOLDER / f"{party}.der").write_bytes(made.der)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,16 +17,16 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
-from hypothesis.strategies import SearchStrategy
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.strategies import SearchStrategy, sampled_from
 
 from edgefed.errors import EdgeFedError
 
@@ -62,19 +62,30 @@ class Target:
 
     Attributes:
         name: of its folder in the corpus.
-        open: returns the reader of inputs, given a folder of its own.
+        make: returns the reader of inputs, given a folder of its own.
         inputs: makes several similar inputs at once.
         share: of all inputs of its kind, relative to the others'.
         kind: ``wire`` for input from the network, ``file`` for files that users supply.
-        machine: feeds the same reader and does more with it; None where inputs are independent.
+        steps: what else may happen to the reader, each the name of a method and its arguments;
+            none where inputs are independent.
     """
 
     name: str
-    open: Callable[[Path], AbstractContextManager[Any]]
+    make: Callable[[Path], Reader]
     inputs: SearchStrategy[list[bytes]]
     share: float = 3
     kind: str = "wire"
-    machine: type[Machine] | None = None
+    steps: tuple[tuple[Any, ...], ...] = ()
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Reader]:
+        """Make the reader, and close it in the end."""
+        with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+            reader = self.make(Path(folder))
+            try:
+                yield reader
+            finally:
+                getattr(reader, "close", lambda: None)()
 
 
 @dataclass
@@ -131,49 +142,34 @@ class Feeder:
             report.inputs += 1
 
 
-class Machine(RuleBasedStateMachine):
-    """Rules over the reader of a target, which is opened anew for each example.
+def machine(target: Target, feeder: Feeder) -> type[RuleBasedStateMachine]:
+    """Return a machine of inputs and steps; each example opens the target's reader anew."""
 
-    Attributes:
-        reader: reads the inputs.
-        fed: how many it was given.
-    """
+    class Machine(RuleBasedStateMachine):
+        def __init__(self) -> None:
+            super().__init__()
+            self._stack = contextlib.ExitStack()
+            self._reader = self._stack.enter_context(target.open())
 
-    target: ClassVar[Target]
-    feeder: ClassVar[Feeder]
+        # The first rule by name makes up the simplest example, which is always tried.
+        @rule(step=sampled_from(target.steps))
+        def act(self, step: tuple[Any, ...]) -> None:
+            attrgetter(step[0])(self._reader)(*step[1:])
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.fed = 0
-        self._stack = contextlib.ExitStack()
-        folder = self._stack.enter_context(tempfile.TemporaryDirectory(dir=FOLDER))
-        self.reader = self._stack.enter_context(self.target.open(Path(folder)))
+        @rule(inputs=target.inputs)
+        def process(self, inputs: list[bytes]) -> None:
+            for data in inputs:
+                feeder.feed(self._reader, data)
 
-    def feed(self, inputs: list[bytes]) -> None:
-        """Hand inputs to the reader, one after another."""
-        for data in inputs:
-            self.feeder.feed(self.reader, data)
-        self.fed += len(inputs)
+        def teardown(self) -> None:
+            self._stack.close()
 
-    def teardown(self) -> None:
-        """Close the reader."""
-        self._stack.close()
+    return Machine
 
 
-def opening(make: Callable[[Path], Any]) -> Callable[[Path], AbstractContextManager[Any]]:
-    """Return how a target is opened whose reader is made for a folder, and closed."""
-
-    @contextlib.contextmanager
-    def opened(folder: Path) -> Iterator[Any]:
-        with contextlib.closing(make(folder)) as made:
-            yield made
-
-    return opened
-
-
-def always(read: Reader) -> Callable[[Path], AbstractContextManager[Any]]:
-    """Return how a target is opened whose reader needs no folder."""
-    return lambda folder: contextlib.nullcontext(read)
+def always(read: Reader) -> Callable[[Path], Reader]:
+    """Return how a reader is made that needs no folder."""
+    return lambda folder: read
 
 
 def outcome(read: Reader, data: bytes) -> str:
@@ -236,12 +232,11 @@ def _search(target: Target, feeder: Feeder, examples: int, seed: int) -> None:
         database=None,
         deadline=None,
     )
-    if target.machine is not None:
-        made = type(target.name, (target.machine,), {"target": target, "feeder": feeder})
+    if target.steps:
         search: Callable[..., None] = run_state_machine_as_test
-        search(hypothesis.seed(seed)(made), settings=chosen)
+        search(hypothesis.seed(seed)(machine(target, feeder)), settings=chosen)
         return
-    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, target.open(Path(folder)) as read:
+    with target.open() as read:
 
         def check(inputs: list[bytes]) -> None:
             for data in inputs:

@@ -6,12 +6,14 @@ one valid value and a seed, and returns several inputs: the value, and others th
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 import types
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgpack
@@ -21,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from edgefed.version import FIRST_PROTOCOL, PROTOCOL
 from edgefed.wire.messages import MESSAGES, Message
-from edgefed.wire.topics import CLIENT_ID_PREFIX, Topics, TopicSpec
+from edgefed.wire.topics import PartyTopic, Topics, TopicSpec
 
 T = TypeVar("T")
 
@@ -41,8 +43,21 @@ VALID: tuple[Any, ...] = (
 )
 """Values of which a field takes those that its type allows."""
 
+STRANGE: tuple[Any, ...] = (
+    *(number for number in NUMBERS if -(2**63) <= number < 2**64),
+    *TEXTS,
+    *(None, True, False, 0.5, -0.0, 1e308, float("nan"), float("inf"), -1e-320),
+    *(b"", b"x", bytes(range(40)), bytes(3000), "f" * 64),
+    *([], {}, [1, "a", None], [0.5] * 3, [["a"]], [2**63, -1], {"": b"x"}, {"a": {"b": [{}]}}),
+    *(json.loads("[" * depth + "]" * depth) for depth in (3, 11, 13, 200)),
+)
+"""Values that a body of msgpack can hold and a field may not expect."""
+
 Pools = Mapping[str, tuple[Any, ...]]
 """Values that a field of a name takes mostly, so that messages refer to one another."""
+
+Lane = tuple[TopicSpec, Collection[str], Pools]
+"""A kind of topic, the names that it may have, and the values of its messages."""
 
 Choices = Mapping[str, tuple[Any, ...]]
 """Valid values of each field of a model."""
@@ -96,25 +111,6 @@ def broken(data: bytes, draws: random.Random) -> bytes:
     return bytes(changed)
 
 
-def strange_value(draws: random.Random, depth: int = 0) -> Any:
-    """Return a value that a msgpack body can hold and a field may not expect."""
-    if depth < 3 and draws.random() < 0.3:
-        inner = [strange_value(draws, depth + 1) for _ in range(draws.choice((0, 1, 2, 5)))]
-        deep: Any = 1
-        for _ in range(draws.choice((3, 11, 13, 200))):
-            deep = [deep]
-        return draws.choice(({draws.choice(TEXTS): value for value in inner}, inner, deep))
-    plain = (
-        draws.choice([n for n in NUMBERS if -(2**63) <= n < 2**64]),
-        draws.choice(TEXTS),
-        draws.choice((None, True, False)),
-        draws.choice((0.5, -0.0, 1e308, float("nan"), float("inf"), -1e-320)),
-        draws.randbytes(draws.choice((0, 1, 40, 3000))),
-        f"{draws.getrandbits(256):064x}",
-    )
-    return draws.choice(plain)
-
-
 # -- messages ---------------------------------------------------------------------------------
 
 
@@ -122,21 +118,16 @@ def choices(model: type[BaseModel], pools: Pools) -> Choices:
     """Return valid values of each field of a model; those of a pool make up nine tenths."""
     hints, found = get_type_hints(model, include_extras=True), {}
     for name in model.model_fields:
-        typed, pool = _valid(hints[name], pools), pools.get(name, ())
-        if pool:
-            found[name] = pool * -(-9 * len(typed) // len(pool)) + typed * -(
-                -len(pool) // (9 * len(typed))
-            )
-        else:
-            found[name] = typed
+        typed, pool = _valid(hints[name], pools) or (None,), pools.get(name, ())
+        more = -(-9 * len(typed) // max(1, len(pool)))
+        found[name] = pool * more + typed * max(1, len(pool) // (9 * len(typed)))
     return found
 
 
 def _valid(hint: Any, pools: Pools) -> tuple[Any, ...]:
     """Return values that a field of this type may have."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated and _is_composed(arguments[0]):
-        return _valid(arguments[0], pools)
+    bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    origin, arguments = get_origin(bare), get_args(bare)
     if origin is Literal:
         return arguments
     if origin in (Union, types.UnionType):
@@ -147,19 +138,13 @@ def _valid(hint: Any, pools: Pools) -> tuple[Any, ...]:
     if origin is dict and arguments[1] is not Any:
         keys, values = (_valid(each, pools) for each in arguments)
         return {}, *({key: value} for key, value in zip(keys, values * 9, strict=False))
-    if _is_model(hint):
-        fields = choices(hint, pools).items()
+    if isinstance(bare, type) and issubclass(bare, BaseModel):
+        fields = choices(bare, pools).items()
         return tuple({name: some[i % len(some)] for name, some in fields} for i in range(4))
-    adapter = TypeAdapter[Any](hint, config=ConfigDict(strict=True))
+    with warnings.catch_warnings():  # of what a field's annotation says about its model
+        warnings.simplefilter("ignore")
+        adapter = TypeAdapter[Any](hint, config=ConfigDict(strict=True))
     return tuple(value for value in (*pools.get("digest", ()), *VALID) if _allows(adapter, value))
-
-
-def _is_composed(hint: Any) -> bool:
-    return get_origin(hint) in (tuple, dict) or _is_model(hint)
-
-
-def _is_model(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, BaseModel)
 
 
 def _allows(adapter: TypeAdapter[Any], value: Any) -> bool:
@@ -188,7 +173,7 @@ class Draft:
             for name in draws.choices(names[:-1], k=2):
                 fields[name] = draws.choice(self.choices[name])
         elif how < 0.65:
-            fields[draws.choice(names)] = strange_value(draws)
+            fields[draws.choice(names)] = draws.choice(STRANGE)
         elif how < 0.7:
             fields.pop(draws.choice(names), None)
         elif how < 0.72:
@@ -196,7 +181,7 @@ class Draft:
         elif how < 0.74:
             kind = draws.choice(MESSAGES).kind
         elif how < 0.76:
-            return version, kind, msgpack.packb(strange_value(draws))
+            return version, kind, msgpack.packb(draws.choice(STRANGE))
         return version, kind, msgpack.packb(fields)
 
     def payload(self, draws: random.Random) -> bytes:
@@ -207,25 +192,17 @@ class Draft:
 
 def drafts(model: type[Message], pools: Pools) -> SearchStrategy[Draft]:
     """Return a strategy of valid messages of a class; fields of a pool are always set."""
+    known = cache(lambda: choices(model, pools))
 
-    @lru_cache
-    def known() -> Choices:
-        return choices(model, pools)
-
-    def made() -> SearchStrategy[Draft]:
-        given: dict[str, SearchStrategy[Any]] = {}
-        optional: dict[str, SearchStrategy[Any]] = {}
+    @st.composite
+    def draft(draw: st.DrawFn) -> Draft:
+        fields = {}
         for name, values in known().items():
-            required = model.model_fields[name].is_required() or name in pools
-            (given if required else optional)[name] = st.integers(0, len(values) - 1)
-        fields = st.fixed_dictionaries(given, optional=optional)
-        return fields.map(
-            lambda numbers: Draft(
-                model, {name: known()[name][number] for name, number in numbers.items()}, known()
-            )
-        )
+            if model.model_fields[name].is_required() or name in pools or draw(st.booleans()):
+                fields[name] = values[draw(st.integers(0, len(values) - 1))]
+        return Draft(model, fields, known())
 
-    return st.deferred(made)
+    return draft()
 
 
 def payloads(model: type[Message], pools: Pools) -> SearchStrategy[list[bytes]]:
@@ -236,24 +213,22 @@ def payloads(model: type[Message], pools: Pools) -> SearchStrategy[list[bytes]]:
 # -- what a broker delivers -------------------------------------------------------------------
 
 
-def lane_topic(topics: Topics, spec: TopicSpec, who: str, digest: str = "0" * 64) -> str:
+def lane_topic(topics: Topics, spec: TopicSpec, who: str) -> str:
     """Return a topic of a lane; ``who`` is its device, client or token, or empty."""
-    who = f"{CLIENT_ID_PREFIX}{who}" if spec.branch == "enrol" else who
-    leaf = "" if spec.branch == "events" else spec.leaf
-    topic = "/".join(level for level in (topics.root, spec.branch, who, leaf) if level)
-    return f"{topic}/{digest}" if (spec.branch, spec.leaf) == ("all", "c") else topic
+    if isinstance(spec, PartyTopic):
+        return topics.of(spec, who)
+    chunk = topics.broadcast_chunk("0" * 64)
+    return {"events": topics.events(), "coordinator": topics.coordinator()}.get(spec.leaf, chunk)
 
 
 def arrivals(
-    topics: Topics,
-    lanes: Iterable[tuple[TopicSpec, Collection[str], Pools]],
-    seal: Seal | None = None,
+    topics: Topics, lanes: Iterable[Lane], seal: Seal | None = None
 ) -> SearchStrategy[list[bytes]]:
     """Return a strategy of messages as a broker delivers them.
 
     Args:
         topics: of the fleet.
-        lanes: each kind of topic, the names that it may have, and the values of its messages.
+        lanes: of which messages come.
         seal: signs the messages; None in a fleet without signatures.
     """
     strategies = []

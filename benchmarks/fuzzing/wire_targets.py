@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import random
-import struct
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import lru_cache
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import msgpack
 import numpy as np
@@ -19,9 +20,16 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import strategies as st
 
 from benchmarks.fuzzing import fleet
-from benchmarks.fuzzing.fleet import AUTHORITY, PARTIES, TOPICS, certificate_of, credentials_of
+from benchmarks.fuzzing.fleet import PARTIES, TOPICS, certificate_of, credentials_of
 from benchmarks.fuzzing.running import Reader, Target, always
-from benchmarks.fuzzing.strategies import TEXTS, arrivals, broken, mostly_broken, payloads, siblings
+from benchmarks.fuzzing.strategies import (
+    arrivals,
+    broken,
+    lane_topic,
+    mostly_broken,
+    payloads,
+    siblings,
+)
 from edgefed.errors import EdgeFedError, WireError
 from edgefed.transport.inbox import Received, read_arrival
 from edgefed.trust import sealed_data
@@ -51,26 +59,23 @@ MAX_BYTES = 2**24
 EVERY = (*MESSAGES, *DIAGNOSTIC_MESSAGES, *ENROLMENT_MESSAGES)
 MESSAGE = st.one_of([payloads(model, {}) for model in EVERY])
 
-LEVELS: tuple[str, ...] = (
-    "up",
-    "down",
-    "all",
-    "control",
-    "events",
-    "task",
-    "c",
-    "birth",
-    "reply",
-    "coordinator",
-)
-LEVELS += ("dev-1", "0" * 64, "0" * 63, "0", "00", "9999999", *TEXTS)
+WHO: dict[str, tuple[str, ...]] = {
+    "all": ("",),
+    "events": ("",),
+    "up": ("dev-1", "dev-2", "dev-4", "nobody", "coordinator"),
+    "down": ("dev-1", "dev-2"),
+    "control": (*fleet.CLIENTS, "local/7"),
+    "enrol": ("abc",),
+}
+PLACES = [(spec, who) for spec in TOPIC_SPECS.values() for who in WHO[spec.branch]]
 TOPIC = mostly_broken(
-    st.builds(
-        lambda start, levels: (start + "/".join(levels)).encode(),
-        st.sampled_from(("edgefed/fuzz/", "edgefed/fuzz/", "edgefed/other/", "")),
-        st.lists(st.sampled_from(LEVELS), min_size=1, max_size=6)
-        | st.sampled_from(LEVELS).map(lambda level: [level] * 300),
-    )
+    st.sampled_from(
+        [
+            *(lane_topic(TOPICS, *place) for place in PLACES),
+            TOPICS.root + "/up" * 300,
+            "edgefed/x/up",
+        ]
+    ).map(str.encode)
 )
 
 
@@ -139,8 +144,7 @@ def make_chunks(size: int, draws: random.Random) -> bytes:
     return size.to_bytes(8, "big") + draws.randbytes(draws.choice((0, 1, 4, 12)))
 
 
-@contextmanager
-def chunks(folder: Path) -> Iterator[Reader]:
+def chunks(folder: Path) -> Reader:
     """Receive chunks of the right and the wrong length, in any order."""
     names = count()
 
@@ -159,18 +163,15 @@ def chunks(folder: Path) -> Iterator[Reader]:
         finally:
             staging.drop()
 
-    yield read
+    return read
 
 
 # -- certificates -----------------------------------------------------------------------------
 
 
 def _certificates() -> tuple[bytes, ...]:
-    both = certificate_of(AUTHORITY), certificate_of("dev-1")
-    requests = (
-        make_request(fleet.keys_of("dev-1"), "dev-1"),
-        make_request(fleet.keys_of("x"), "x" * 60),
-    )
+    both = certificate_of("authority"), certificate_of("dev-1")
+    requests = (make_request(fleet.keys_of(name), name) for name in ("dev-1", "x" * 60))
     return (*(each.der for each in both), *(each.pem() for each in both), *requests)
 
 
@@ -180,20 +181,12 @@ def read_certificates(data: bytes) -> None:
         read_request(data)
     except EdgeFedError:
         found = read_certificate(data)
-        found.is_issued_by(certificate_of(AUTHORITY))
+        found.is_issued_by(certificate_of("authority"))
         found.is_valid_at(fleet.BEGIN)
 
 
 # -- signed messages --------------------------------------------------------------------------
 
-WHO: dict[str, tuple[str, ...]] = {
-    "all": ("",),
-    "events": ("",),
-    "up": ("dev-1", "dev-2", "dev-4", "nobody", "coordinator"),
-    "down": ("dev-1", "dev-2"),
-    "control": (*fleet.CLIENTS, "local/7"),
-    "enrol": ("abc",),
-}
 SIGNED = arrivals(
     TOPICS,
     [(spec, WHO[spec.branch], {}) for spec in TOPIC_SPECS.values()],
@@ -201,11 +194,10 @@ SIGNED = arrivals(
 )
 
 
-@contextmanager
-def signed(folder: Path) -> Iterator[Reader]:
+def signed(folder: Path) -> Reader:
     """Read messages of a signed fleet; each that is read is verified again by other means."""
     del folder
-    verifier = Verifier(certificate_of(AUTHORITY), certificate_of("revoked").__eq__)
+    verifier = Verifier(certificate_of("authority"), certificate_of("revoked").__eq__)
 
     def read(data: bytes) -> None:
         arrival = fleet.split(data)
@@ -214,7 +206,7 @@ def signed(folder: Path) -> Iterator[Reader]:
             check_received(found, arrival.topic, arrival.payload)
         fleet.read_again(data, verifier)
 
-    yield read
+    return read
 
 
 def check_received(read: Received, topic: str, payload: bytes) -> None:
@@ -262,32 +254,30 @@ def make_sealed(context: SealContext, draws: random.Random) -> bytes:
     key = X25519PrivateKey.from_private_bytes(draws.randbytes(32))
     content = draws.randbytes(draws.choice((0, 1, 40, 3000)))
     data = MARK + hashlib.sha256(content).digest() + content
-    if draws.random() < 0.4:
-        return _sealed_by_cheat(draws, key, context, data)
-    own = credentials_of(context.sender)
-    made = seal_data(own, certificate_of(context.receiver), context, data, lambda: key)
-    return broken(made, draws) if draws.random() < 0.7 else made
+    own, how, seal = credentials_of(context.sender), draws.random(), seal_data
+    if how < 0.2:
+        certificate = certificate_of(draws.choice((context.sender, *PARTIES)))
+        other = draws.choice([name for name in PARTIES if name != context.sender])
+        own, data = replace(own, certificate=certificate, keys=fleet.keys_of(other)), content
+    elif how < 0.4:
+        seal = partial(_seal_broken, draws)
+    made = seal(own, certificate_of(context.receiver), context, data, lambda: key)
+    return broken(made, draws) if draws.random() < 0.4 else made
 
 
-def _sealed_by_cheat(
-    draws: random.Random, key: X25519PrivateKey, context: SealContext, data: bytes
-) -> bytes:
-    """Return what decrypts, with a certificate, a signature or a length inside that is wrong."""
-    receiver = certificate_of(context.receiver)
-    assert receiver.encryption_key is not None
-    sender = credentials_of(draws.choice((context.sender, *PARTIES)))
-    covered = sealed_data._signed(context, receiver.fingerprint, data)
-    parts = [sender.certificate.der, sender.keys.signing.sign(covered), data]
-    if draws.random() < 0.7:
-        at = draws.randrange(3)
-        parts[at] = broken(parts[at], draws)
-    length = len(parts[0]) if draws.random() < 0.8 else draws.randrange(2**16)
-    plain = struct.pack("<H", length) + b"".join(parts)
-    if draws.random() < 0.2:
-        plain = plain[: draws.randrange(len(plain))]
-    public, secret = key.public_key().public_bytes_raw(), key.exchange(receiver.encryption_key)
-    cipher = ChaCha20Poly1305(sealed_data._key(secret, public, receiver.encryption_key))
-    return public + cipher.encrypt(bytes(12), plain, context.packed())
+def _seal_broken(draws: random.Random, *arguments: Any) -> bytes:
+    """Return sealed data whose certificate, signature or length was broken before encryption."""
+
+    class Cipher:
+        def __init__(self, key: bytes) -> None:
+            self._cipher = ChaCha20Poly1305(key)
+
+        def encrypt(self, nonce: bytes, plain: bytes, context: bytes) -> bytes:
+            changed = broken(plain, draws)[draws.choice((0, 0, 0, 500)) :]
+            return self._cipher.encrypt(nonce, changed, context)
+
+    with patch.object(sealed_data, "ChaCha20Poly1305", Cipher):
+        return seal_data(*arguments)
 
 
 def read_sealed(data: bytes) -> None:
