@@ -34,7 +34,7 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.address import Address
 from edgefed.coordinator.devices.device_diagnostics import _Question
 from edgefed.coordinator.devices.sender_limits import SenderLimits
-from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange
+from edgefed.coordinator.exchanges.awaited_replies import PendingExchange
 from edgefed.coordinator.members.membership import Membership, MembershipSettings
 from edgefed.coordinator.process import service
 from edgefed.coordinator.process.challenges import Challenges

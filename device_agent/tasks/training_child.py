@@ -50,7 +50,7 @@ from edgefed.process.clock import Clock, SystemClock
 from edgefed.process.memory import LARGE, return_freed
 from edgefed.terminal.diagnostics import unused_gpu
 from edgefed.trust.credentials import Credentials
-from edgefed.trust.known_keys import KnownKeys
+from edgefed.trust.known_device_keys import KnownKeys
 from edgefed.wire.tensors import packed_names, unpack
 from edgefed.worker.device_credentials import DeviceCredentials
 from edgefed.worker.outcomes import Outcome, PersistentState

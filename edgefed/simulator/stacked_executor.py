@@ -23,8 +23,8 @@ from edgefed.learn.training.trainer import Stopped, Trainer
 from edgefed.learn.training.warm_trainers import UNBOUNDED
 from edgefed.process.clock import Clock, SystemClock
 from edgefed.simulator.executors import WorkOrder, arrays_of, kept_workers
-from edgefed.worker.completion import Prepared, complete, finish
 from edgefed.worker.outcomes import Outcome
+from edgefed.worker.prepared_tasks import Prepared, complete, finish
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
 from edgefed.worker.trainer_cache import TrainerCache
 

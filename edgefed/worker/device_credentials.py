@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from edgefed.errors import NotAllowedError, WireError
 from edgefed.trust.certificates import read_certificate
 from edgefed.trust.credentials import Credentials
-from edgefed.trust.known_keys import KnownKeys
+from edgefed.trust.known_device_keys import KnownKeys
 from edgefed.trust.sealed_data import SealContext, open_data, seal_data
 from edgefed.trust.signatures import is_signed
 from edgefed.trust.succession import joined, parted, succession_of

@@ -25,7 +25,9 @@ from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.wire.messages import Task
 from edgefed.wire.task_digest import task_digest
 from edgefed.wire.tensors import unpack
-from edgefed.worker.completion import (
+from edgefed.worker.device_credentials import DeviceCredentials
+from edgefed.worker.outcomes import FEEDBACK, Outcome, PersistentState
+from edgefed.worker.prepared_tasks import (
     Prepared,
     ReadRelay,
     answered,
@@ -35,8 +37,6 @@ from edgefed.worker.completion import (
     relays_by_sender,
     without_relays,
 )
-from edgefed.worker.device_credentials import DeviceCredentials
-from edgefed.worker.outcomes import FEEDBACK, Outcome, PersistentState
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system, words_of
 from edgefed.worker.trainer_cache import TrainerCache
 

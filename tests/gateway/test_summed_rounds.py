@@ -17,8 +17,8 @@ from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.algorithms.interface.member import Member
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.devices.trust_scores import TrustScores
+from edgefed.coordinator.exchanges.awaited_replies import PendingExchange
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange
 from edgefed.coordinator.exchanges.site_sums import choice_of, sum_requests
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import RecipeError

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from edgefed.errors import NotAllowedError
-from edgefed.trust.known_keys import KnownKeys
+from edgefed.trust.known_device_keys import KnownKeys
 from edgefed.trust.succession import (
     MOST_KEYS,
     Succession,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgefed.data.base.class_names import renumbered
-from edgefed.worker.completion import Prepared
+from edgefed.worker.prepared_tasks import Prepared
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 from tests.run_fixture import samples

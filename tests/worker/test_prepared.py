@@ -14,8 +14,8 @@ from edgefed.errors import DataError
 from edgefed.learn.base.types import Job, Tensors
 from edgefed.learn.modeling.model_building import build
 from edgefed.wire.messages import Task
-from edgefed.worker.completion import Prepared, complete, finish
 from edgefed.worker.outcomes import Outcome
+from edgefed.worker.prepared_tasks import Prepared, complete, finish
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 from tests.run_fixture import CLASSES, SHAPE, samples

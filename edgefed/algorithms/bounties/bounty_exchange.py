@@ -25,6 +25,13 @@ from itertools import accumulate
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
+from edgefed.algorithms.bounties.bounty_allocation import (
+    merge_mixes,
+    merge_needs,
+    merge_offers,
+    merge_received,
+    token_of,
+)
 from edgefed.algorithms.bounties.bounty_answers import FILL, MIX, NEED, OFFER, ROLES, wrong_rows
 from edgefed.algorithms.bounties.bounty_device_half import (
     kept_mixes,
@@ -32,13 +39,6 @@ from edgefed.algorithms.bounties.bounty_device_half import (
     offer,
     state_needs,
     take_in,
-)
-from edgefed.algorithms.bounties.bounty_merging import (
-    merge_mixes,
-    merge_needs,
-    merge_offers,
-    merge_received,
-    token_of,
 )
 from edgefed.algorithms.bounties.bounty_records import LABELS, BountyRecords, SentMixes, missing
 from edgefed.algorithms.bounties.bounty_remarks import bounty_remarks

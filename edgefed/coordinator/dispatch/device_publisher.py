@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
+from edgefed.coordinator.exchanges.awaited_replies import PendingExchange, PendingExchanges
 from edgefed.coordinator.exchanges.fleet import Verdict
-from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange, PendingExchanges
 from edgefed.process.clock import Clock
 from edgefed.transport.batch_sender import BatchSender
 from edgefed.transport.blob_intake import Ask

@@ -26,8 +26,8 @@ from edgefed.coordinator.dispatch.device_publisher import (
 from edgefed.coordinator.dispatch.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.dispatch.gateway_messages import GatewayMessages, SiteDeviceHandler
 from edgefed.coordinator.dispatch.reply_receiver import ReplyReceiver
+from edgefed.coordinator.exchanges.awaited_replies import PendingExchange, PendingExchanges
 from edgefed.coordinator.exchanges.fleet import Verdict
-from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange, PendingExchanges
 from edgefed.coordinator.exchanges.site_sums import sum_requests
 from edgefed.coordinator.journal.rate_limited_notes import OverflowNotes, RateLimitedNotes
 from edgefed.errors import DISK_MAY_RETURN, EdgeFedError

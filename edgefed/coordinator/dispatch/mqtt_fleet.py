@@ -10,9 +10,9 @@ from datetime import timedelta
 from edgefed.algorithms.interface.member import Roster
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.dispatch.dispatcher import Dispatcher
+from edgefed.coordinator.exchanges.awaited_replies import PendingExchange
 from edgefed.coordinator.exchanges.contributions import Contributions
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Overdue, Verdict
-from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.events.base.device_rounds import waiting_in_words

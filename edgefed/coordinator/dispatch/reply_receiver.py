@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from edgefed.coordinator.dispatch.device_publisher import DevicePublisher
+from edgefed.coordinator.exchanges.awaited_replies import PendingExchange, PendingExchanges
 from edgefed.coordinator.exchanges.fleet import Delivered, Verdict
-from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange, PendingExchanges
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.exchanges.reply_checks import LOST_BLOB, fetch_problem
 from edgefed.coordinator.journal.rate_limited_notes import RateLimitedNotes

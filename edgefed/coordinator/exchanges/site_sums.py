@@ -18,8 +18,8 @@ from edgefed.algorithms.interface.answer import Answer, Group
 from edgefed.algorithms.interface.exchange import Exchange, ReplyRole
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.exchanges.awaited_replies import PendingExchange
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange
 from edgefed.coordinator.exchanges.reply_checks import (
     LOST_BLOB,
     Rejection,

@@ -24,7 +24,7 @@ from edgefed.learn.samples.job_batches import check_pixels
 from edgefed.learn.samples.jobs import check_job, samples_of, with_class_weights
 from edgefed.learn.samples.sample_cache import CachedSamples
 from edgefed.learn.samples.sample_pool import SamplePool
-from edgefed.learn.training.client_stack import Client, ClientStack
+from edgefed.learn.training.stacked_steps import Client, ClientStack
 from edgefed.learn.training.trainer import Stopped
 from edgefed.seeds import derive
 

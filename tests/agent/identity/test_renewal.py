@@ -21,7 +21,7 @@ from edgefed.trust.credentials import (
     save_credentials,
 )
 from edgefed.trust.issuing import issue, new_keys, read_request
-from edgefed.trust.known_keys import KnownKeys
+from edgefed.trust.known_device_keys import KnownKeys
 from edgefed.wire.enrolment_messages import IssuedCertificate, RenewalOrder, RenewalRequest
 from edgefed.worker.device_credentials import DeviceCredentials
 from tests.coordinator.authorities import FLEET, LIFE, Hub, renewal

@@ -15,7 +15,7 @@ from edgefed.algorithms.interface.exchange import Exchange, Payload
 from edgefed.algorithms.secure.secure_phases import FORM
 from edgefed.sharing.pairwise_keys import public_key
 from edgefed.trust.credentials import Credentials
-from edgefed.trust.known_keys import KnownKeys
+from edgefed.trust.known_device_keys import KnownKeys
 from edgefed.trust.succession import Succession, save_succession
 from edgefed.worker.device_credentials import DeviceCredentials
 from tests.algorithms.play import bits

@@ -20,8 +20,8 @@ from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.dispatch.dispatcher import Dispatcher
 from edgefed.coordinator.dispatch.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.dispatch.mqtt_fleet import MqttFleet
+from edgefed.coordinator.exchanges.awaited_replies import PendingExchange
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.exchanges.reply_checks import LEAST_ROOM
 from edgefed.coordinator.journal.event_journal import EventJournal

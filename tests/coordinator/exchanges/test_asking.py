@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from edgefed.coordinator.exchanges.awaited_replies import PendingExchange
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.wire.message_parts import WorkCost
 from edgefed.wire.messages import BlobRef, DeviceState, Progress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgefed.coordinator.exchanges.pending_exchanges import closing_time
+from edgefed.coordinator.exchanges.awaited_replies import closing_time
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from broker.mosquitto import MosquittoBroker
 from edgefed.coordinator.devices.device_reports import EVERY
-from edgefed.coordinator.exchanges.pending_exchanges import REPEAT, PendingExchange
+from edgefed.coordinator.exchanges.awaited_replies import REPEAT, PendingExchange
 from tests.coordinator.light_devices import STATES, TOPICS, Fleet, exchange, light_fleet
 from tests.transport.listening import PATIENCE, wait_until
 

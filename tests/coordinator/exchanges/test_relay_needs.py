@@ -11,7 +11,7 @@ import pytest
 
 from broker.mosquitto import MosquittoBroker
 from edgefed.algorithms.interface.exchange import Relay
-from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange
+from edgefed.coordinator.exchanges.awaited_replies import PendingExchange
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.transport.inbox import Incoming
 from edgefed.wire.blobs import chunk_count

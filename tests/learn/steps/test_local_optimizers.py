@@ -23,7 +23,7 @@ from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.samples.sample_order import planned_steps
 from edgefed.learn.steps.local_optimizers import check_optimizer, optimizer_of
-from edgefed.learn.training.client_stack import Client
+from edgefed.learn.training.stacked_steps import Client
 from edgefed.learn.training.stacked_trainer import StackedTrainer
 from edgefed.learn.training.trainer import Trainer
 from edgefed.native.library import native

@@ -18,7 +18,7 @@ from edgefed.learn.base.transfers import every_processor_is_remote
 from edgefed.learn.base.types import Tensors, Trained
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training import stacked_trainer
-from edgefed.learn.training.client_stack import ClientStack
+from edgefed.learn.training.stacked_steps import ClientStack
 from edgefed.simulator.executors import Sequential, WorkOrder
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.codecs import decode

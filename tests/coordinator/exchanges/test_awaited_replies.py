@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from broker.mosquitto import MosquittoBroker
+from edgefed.coordinator.exchanges.awaited_replies import PendingExchange, PendingExchanges
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.exchanges.pending_exchanges import PendingExchange, PendingExchanges
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.events.base.coordinator_states import REMOVED
 from edgefed.transport.inbox import Incoming
