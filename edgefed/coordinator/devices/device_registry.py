@@ -347,9 +347,11 @@ class DeviceRegistry:
     def hear(self, device: str) -> None:
         """Note that a device has said something, which ends its silence."""
         with self._changed:
-            self._heard[device] = self._clock.monotonic()
             entry = self._entries.get(device)
-            if entry is None or (entry.doubted is None and not entry.silent):
+            if entry is None:
+                return
+            self._heard[device] = self._clock.monotonic()
+            if entry.doubted is None and not entry.silent:
                 return
             self._entries[device] = after = replace(entry, doubted=None, silent=False)
         if entry.silent and entry.online:
@@ -433,7 +435,10 @@ class DeviceRegistry:
     def note_silent(self, device: str, seconds: float) -> None:
         """Tell that a device, last heard of so many seconds ago, does not answer a ping."""
         with self._changed:
-            self._entries[device] = replace(self._entries[device], silent=True)
+            entry = self._entries.get(device)
+            if entry is None:
+                return
+            self._entries[device] = replace(entry, silent=True)
         self._reports.drop(device)
         since = timestamp(self._clock.now() - timedelta(seconds=seconds))
         self._journal.emit("device", device=device, state="silent", state_since=since)
