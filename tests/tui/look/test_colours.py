@@ -15,7 +15,7 @@ from edgefed.tui.app import Dashboard
 from edgefed.tui.look.contrast import TEXT, ReadableColours, contrast, readable
 from edgefed.tui.look.theme import EDGEFED, EDGEFED_LIGHT, MUTED, RULE, VERMILLION, YELLOW
 from tests.tui.drawn_colours import segments, unreadable
-from tests.tui.driving import drive, press
+from tests.tui.driving import drive, notices, press
 from tests.tui.recorded_fleet import recorded
 from tests.tui.samples import FakeClock, dashboard, feed, fine, snapshot
 
@@ -128,7 +128,9 @@ def test_a_screenshot_is_saved_where_the_user_finds_it(
         pilot.app.deliver_screenshot("now.svg")
         file = (folder if downloads else state) / "now.svg"
         for _ in range(200):
-            if file.exists() and file.read_text().rstrip().endswith("</svg>"):
+            # The thread that saves it tells the app last
+            if any("screenshot" in message.lower() for _, message in notices(pilot)):
+                assert file.read_text().rstrip().endswith("</svg>")
                 return
             await pilot.pause(0.05)
         raise AssertionError(sorted(tmp_path.rglob("*")))
