@@ -573,8 +573,9 @@ class Engine:
         opened = state.open or self._put_test(state)
         newcomers = {member.device for member in self._fleet.roster() if member.newcomer}
         collector = make_collector(self._deps, state.run_model, opened)
-        for answer in collector.answers():
-            yield with_part(answer, newcomers) if newcomers else answer
+        with closing(collector.answers()) as arriving:
+            for answer in arriving:
+                yield with_part(answer, newcomers) if newcomers else answer
         # An order may have ended the test early
         self._controls.check()
         self._note_tests(opened, collector)
