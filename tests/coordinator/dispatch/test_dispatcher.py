@@ -531,6 +531,13 @@ def test_a_birth_that_was_lost_is_looked_up_when_its_device_speaks(scene: Scene)
     wait_until(lambda: len(scene.registry.roster()) == len(DEVICES), "the births")
 
 
+def test_a_birth_that_is_published_again_ends_a_silence(scene: Scene) -> None:
+    scene.registry.note_silent("one", 20.0)
+    assert scene.registry.unheard_since("one", 0.0) is None
+    scene.send(TOPICS.birth("one"), Birth(session=OTHER, status="online", samples=5), retain=True)
+    wait_until(lambda: scene.registry.unheard_since("one", 0.0) is not None, "the end of it")
+
+
 def test_a_farewell_has_its_reason_although_births_overtake_states(scene: Scene) -> None:
     reasons: list[str] = []
 
