@@ -26,7 +26,7 @@ def read_tables(module: str) -> Tables:
 
 
 def each(kind: Callable[..., Made], tables: Mapping[str, Tables]) -> dict[str, Made]:
-    """Return what a kind makes of the keys of each table."""
+    """Return an object of a class for each table, whose keys are its arguments."""
     return {name: kind(**table) for name, table in tables.items()}
 
 

@@ -1,4 +1,4 @@
-"""The agent's side of the training process: start it for a task, watch it, and end it.
+"""The agent's side of the training process: start it, watch it, meter its energy, and end it.
 
 An agent does not import torch. Its training process does, and holds the samples and the trainers,
 so that a crash costs one attempt at a task, and all of its memory is given back when it ends.

@@ -1,4 +1,4 @@
-"""A SQLite file with digests: a read returns the written values or reports damage.
+"""A SQLite file with digests and a commit counter: a read returns what was written or fails.
 
 Every row has a digest of its values, every group of rows (such as a run's rounds) a digest of its
 rows' digests, and the root row a digest of all groups. Changed rows, missing rows and rows of an

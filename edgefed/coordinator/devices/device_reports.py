@@ -1,4 +1,4 @@
-"""Progress and health of many devices in few events: reports are collected and emitted together.
+"""Events about devices: progress and health of many in few events, and the fields of a birth.
 
 A fleet of 200 training devices sends 400 progress reports a second. Each event is written to disk,
 published, and read by every dashboard.

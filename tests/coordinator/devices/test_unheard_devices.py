@@ -120,6 +120,14 @@ def test_a_lost_device_is_neither_pinged_nor_silent() -> None:
     assert scene.pings == []
 
 
+def test_a_silence_of_a_device_that_was_removed_is_not_noted() -> None:
+    scene = Scene()
+    scene.registry.remove("a")
+    number = scene.journal.number
+    scene.registry.note_silent("a", 20.0)
+    assert scene.journal.number == number
+
+
 def test_the_time_of_a_device_that_is_born_again_begins_anew() -> None:
     scene = Scene()
     scene.registry.take_birth("a", birth(status="lost"))
